@@ -161,7 +161,7 @@ fn a_copied_folder_is_verified_at_the_start_and_an_inconsistent_one_is_refused()
     // Like a folder whose bus was copied shortly before its ledger.
     let log = at("torn").join("bus").join(STREAM).join("partition=0.jsonl");
     let text_of_log = fs::read_to_string(&log).unwrap();
-    for (lines, found) in [(4, "1 disagreement was found"), (3, "2 disagreements were found")] {
+    for (lines, found) in [(4, "found 1 inconsistency"), (3, "found 2 inconsistencies")] {
         let head: Vec<&str> = text_of_log.lines().take(lines).collect();
         fs::write(&log, head.join("\n") + "\n").unwrap();
         let exit = launch_fast(&at("torn")).start_expecting_exit();
@@ -190,8 +190,12 @@ fn a_copy_without_a_file_that_the_ledger_can_restore_is_repaired_and_served() {
     fs::remove_file(&lost).unwrap();
     let exit = launch_fast(&copy).start_expecting_exit();
     assert_eq!(exit.status.code(), Some(1), "{}", exit.stderr);
-    assert!(exit.stderr.contains("1 disagreement was found"), "{}", exit.stderr);
-    assert!(exit.stderr.contains("admit repair writes those again"), "{}", exit.stderr);
+    assert!(exit.stderr.contains("found 1 inconsistency"), "{}", exit.stderr);
+    assert!(
+        exit.stderr.contains("run admit repair, which restores them from the ledger"),
+        "{}",
+        exit.stderr
+    );
     let (ok, output) = command(&["repair", "--data", text(&copy)]);
     assert!(ok && lost.exists(), "{output}");
     launch_fast(&copy).start().stop();

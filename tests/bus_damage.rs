@@ -15,6 +15,8 @@ use crate::support::ingest::{
 };
 use crate::support::intents::admit;
 use crate::support::machine::text;
+use crate::support::pack::{golden, request};
+use crate::support::rounds::{ROUNDS, Round, post_source_ok};
 use crate::support::{TIMEOUT, sql, wait_for};
 
 /// A gate that probes its bus every second.
@@ -349,6 +351,11 @@ fn events_refused_during_a_failed_closing_are_counted_and_accepted_on_retry() {
     let reply = refused.json();
     assert_eq!((refused.status, &reply["error"]), (503, &json!("RUN_CLOSING")), "{reply}");
     assert_eq!((&reply["retryable"], refused.header("retry-after")), (&json!(true), Some("10")));
+    let listed = &gate.client().get("/v1/quarantine")["quarantine"][0];
+    let codes = (&listed["reason"]["code"], &listed["reason"]["reply_code"]);
+    assert_eq!(codes, (&json!("run_closing"), &json!("RUN_CLOSING")), "{listed}");
+    let record = gate.client().get(&format!("/v1/receipts/{}", listed["id"].as_str().unwrap()));
+    assert_eq!(record["quarantine"]["reason"], "RUN_CLOSING", "{record}");
     assert_eq!(outcome(&push(&mut gate.client(), &envelope(n))), "ADMIT", "the retry is admitted");
     let closure = wait_for("the receipt is restored", TIMEOUT, || {
         let response = close(&gate);
@@ -358,5 +365,94 @@ fn events_refused_during_a_failed_closing_are_counted_and_accepted_on_retry() {
     let late = push(&mut gate.client(), &envelope(n + 1));
     assert_eq!((late.status, &late.json()["error"]), (409, &json!("RUN_CLOSED")));
     assert_eq!(late.json()["retryable"], false);
+    gate.stop();
+}
+
+#[test]
+fn lost_ready_messages_and_lost_rounds_are_missed_by_the_ledger() {
+    const CONTROL: &str = "fp.bus.control.v1";
+    const RECORDS: &str = "rounds.v1";
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let launch = || {
+        launch_probing(data)
+            .variable("PLATFORM_RUN_ID", RUN)
+            .variable("ADMIT_DOORS__ROUNDS__TOPIC", RECORDS)
+            .variable("ADMIT_DOORS__ROUNDS__PUBLISH_SETTLE_MS", "0")
+    };
+    let post_round = |gate: &Gate, n| {
+        let round = Round::nth(n);
+        post_source_ok(&mut gate.client(), "stats_ready", &round.ready());
+    };
+    let published = |gate: &Gate, n: u64| {
+        wait_for("the rounds are published", TIMEOUT, || {
+            let counts = gate.client().get(&format!("{ROUNDS}/diagnostics"));
+            (counts["publications"]["published"] == n).then_some(())
+        });
+    };
+    let gate = launch().start();
+    let body = request(text(&golden())).to_string();
+    let ready = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap().json();
+    assert_eq!(ready["state"], "READY", "{ready}");
+    post_round(&gate, 0);
+    published(&gate, 1);
+    gate.stop();
+    let (bus, kept) = (data.join("bus"), data.join("kept"));
+    fs::create_dir(&kept).unwrap();
+    let move_topics = |from: &Path, to: &Path| {
+        for topic in [CONTROL, RECORDS] {
+            fs::rename(from.join(topic), to.join(topic)).unwrap();
+        }
+    };
+    move_topics(&bus, &kept);
+    let gate = launch().start();
+    post_round(&gate, 1);
+    let path = format!("/runs/{}/reemit", ready["run_id"].as_str().unwrap());
+    let reemit = || gate.client().send("POST", &path, &[], b"{}").unwrap().json();
+    let reply = reemit();
+    assert_ne!(reply["outcome"], "published", "{reply}");
+    assert!(!bus.join(CONTROL).exists(), "an offset was given out again: {reply}");
+    let codes = reasons(&close(&gate));
+    assert!(codes.contains(&"bus_unhealthy".to_owned()), "{codes:?}");
+    move_topics(&kept, &bus);
+    published(&gate, 2);
+    assert_eq!(topic(data, RECORDS).len(), 2);
+    let reply = wait_for("the topic is open again", TIMEOUT, || {
+        let reply = reemit();
+        (topic(data, CONTROL).len() == 2).then_some(reply)
+    });
+    assert_eq!(reply["message_id"], ready["message_id"]);
+    gate.stop();
+}
+
+#[test]
+fn only_operators_are_shown_where_the_bus_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let config = folder.path().join("gate.toml");
+    let principal = |name: &str, role: &str| {
+        format!(
+            "[[principals]]\nname = \"{name}\"\nkeys = [\"key-of-{name}-1234\"]\n\
+             roles = [\"{role}\"]\ndoors = [\"ingestion-gate\"]\n"
+        )
+    };
+    fs::write(&config, principal("wsp", "produce") + &principal("ann", "operate")).unwrap();
+    let launch = || launch_probing(&data).argument("--config").argument(&config);
+    let gate = launch().start();
+    let keyed = |gate: &Gate, name: &str| {
+        gate.client().with("X-IG-Api-Key", &format!("key-of-{name}-1234"))
+    };
+    assert_eq!(outcome(&push(&mut keyed(&gate, "wsp"), &envelope(1))), "ADMIT");
+    gate.stop();
+    fs::write(log(&data), "").unwrap();
+    let gate = launch().start();
+    let to_producers = keyed(&gate, "wsp").get("/v1/ops/health");
+    assert_eq!(to_producers, json!({ "state": "RED", "reasons": ["BUS_UNHEALTHY"] }));
+    let to_operators = keyed(&gate, "ann").get("/v1/ops/health");
+    let details = to_operators["details"][0].as_str().unwrap();
+    assert!(details.contains("partition=0.jsonl"), "{details}");
+    let pushed = push(&mut keyed(&gate, "wsp"), &envelope(2));
+    let said = String::from_utf8_lossy(&pushed.body).into_owned();
+    assert!(pushed.status == 503 && !said.contains("partition=0"), "{said}");
     gate.stop();
 }

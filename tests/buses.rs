@@ -281,5 +281,5 @@ fn a_bench_without_brokers_reports_their_address() {
     let variables = [("ADMIT_BUS__KAFKA__REQUEST_TIMEOUT_MS", "1000".to_owned())];
     let url = "kafka://127.0.0.1:9";
     let (ok, output) = admit_with(&["bench", "--bus", url, "--seconds", "1"], &variables);
-    assert!(!ok && output.contains("no kafka broker answers at 127.0.0.1:9"), "{output}");
+    assert!(!ok && output.contains("no kafka broker responds at 127.0.0.1:9"), "{output}");
 }

@@ -82,7 +82,7 @@ fn a_gate_on_a_disk_that_hangs_is_not_ready_with_traffic_or_without() {
     wait_for("the gate is ready again", TIMEOUT, || gate.is_ready().then_some(()));
     client.submit(&match_begin(2, "a").attempt(2)).duplicate();
     assert_eq!(lines(&gate, "WARN", "hangs"), 1, "{}", gate.stderr());
-    assert_eq!(lines(&gate, "INFO", "the commit that hung has ended"), 1, "{}", gate.stderr());
+    assert_eq!(lines(&gate, "INFO", "the hung commit has ended"), 1, "{}", gate.stderr());
 
     // Without traffic the gate detects it with its own periodic write.
     let frozen = FrozenFileSystem::freeze(&data);
@@ -123,7 +123,7 @@ fn a_wal_held_back_by_a_reader_is_reported_and_truncated_after_the_reader_ends()
         line.expect("the metric exists").to_owned()
     };
     wait_for("the metric changes", TIMEOUT, || (held_back() == "1").then_some(()));
-    let warnings = || lines(&gate, "WARN", "keeps the log of the ledger from starting over");
+    let warnings = || lines(&gate, "WARN", "prevents the WAL of the ledger from being reset");
     wait_for("the log line", TIMEOUT, || (warnings() == 1).then_some(()));
     let bytes = || fs::metadata(folder.path().join("ledger.db-wal")).unwrap().len();
     assert!(bytes() > EVENTS * 1_000_000, "{} bytes", bytes());
@@ -132,7 +132,7 @@ fn a_wal_held_back_by_a_reader_is_reported_and_truncated_after_the_reader_ends()
     drop(reader);
     wait_for("the WAL is truncated", TIMEOUT, || (bytes() < 1_000_000).then_some(()));
     wait_for("the metric changes", TIMEOUT, || (held_back() == "0").then_some(()));
-    let recovered = || lines(&gate, "INFO", "the log of the ledger can start over again");
+    let recovered = || lines(&gate, "INFO", "the WAL of the ledger can be reset again");
     wait_for("the log line", TIMEOUT, || (recovered() == 1).then_some(()));
     send(EVENTS + 1);
     gate.kill();

@@ -195,7 +195,7 @@ fn a_stopped_agent_keeps_unsent_events() {
     assert!(waiting["last_error"].as_str().unwrap().contains("cannot connect"), "{waiting}");
     assert!(waiting["oldest_age_seconds"].is_u64(), "{waiting}");
     let stderr = agent.stderr();
-    assert!(stderr.contains("kept for later"), "{stderr}");
+    assert!(stderr.contains("stay in the outbox"), "{stderr}");
     agent.stop();
     assert_eq!(ids(&outbox(edge.path(), "skyra", "local")).len(), 5);
 }
@@ -319,6 +319,30 @@ fn a_damaged_outbox_closes_only_its_own_door() {
     std::fs::write(&file, whole).unwrap();
     send(&agent, 1..2);
     assert_eq!(ids(&file).len(), 2, "unsent events must remain");
+    agent.stop();
+}
+
+#[test]
+fn an_outbox_with_a_damaged_row_accepts_no_more() {
+    const PAGE: usize = 4_096;
+    let edge = tempfile::tempdir().unwrap();
+    let agent = Launch::edge(edge.path(), closed_address()).start();
+    send(&agent, 0..60);
+    agent.stop();
+    let file = outbox(edge.path(), "skyra", "local");
+    let mut bytes = std::fs::read(&file).unwrap();
+    // A page of rows in the middle of the table; the first page is undamaged.
+    let needle = format!("\"event_id\":\"{}\"", skyra::id(30)).into_bytes();
+    let at = bytes.windows(needle.len()).position(|part| part == needle).unwrap();
+    let page = at / PAGE * PAGE;
+    assert!(page > 0, "the row is in the first page");
+    bytes[page..page + 8].fill(0xee);
+    std::fs::write(&file, bytes).unwrap();
+
+    let agent = Launch::edge(edge.path(), closed_address()).start();
+    let refused = agent.client().send("POST", DOOR, &[], skyra::text(60).as_bytes()).unwrap();
+    let message = assert_nacked(&refused.json(), Some(&skyra::id(60)), "storage_unavailable");
+    assert!(message.contains("cannot be opened"), "{message}");
     agent.stop();
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::edge::{closed_address, gate_proxy, ids, outbox, status, wait_until_drained};
 use crate::support::events::{heartbeat, match_begin};
-use crate::support::gate::{Gate, Launch};
+use crate::support::gate::{Gate, Launch, admit};
 use crate::support::http::Client;
 use crate::support::{TIMEOUT, skyra, wait_for};
 
@@ -129,7 +129,7 @@ fn doors_that_need_a_reply_of_the_gate_cannot_be_forwarded() {
         let refused = client.send("POST", path, &[], b"{}").unwrap();
         let text = String::from_utf8_lossy(&refused.body);
         assert_eq!(refused.status, 403, "{path}: {text}");
-        assert!(text.contains("not forwarded"), "{path}: {text}");
+        assert!(text.contains("cannot be forwarded"), "{path}: {text}");
     }
     for door in ["ingestion-gate", "intents"] {
         let exit = Launch::edge(&folder.path().join("edge"), gate.address())
@@ -239,26 +239,79 @@ fn over_every_transport_an_agent_forwards_only_for_permitted_principals() {
     }
 }
 
-#[test]
-fn an_id_of_another_principal_stays_in_the_outbox_and_does_not_block_others() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("gate.toml");
+/// Gate at which one agent may speak for two producers.
+fn gate_for_two_producers(folder: &Path) -> Gate {
+    let config = folder.join("gate.toml");
     let text = format!(
         "[[principals]]\nname = \"edge-1\"\nkeys = [\"{AGENT_KEY}\"]\nrole = \"forward\"\n\
          may_speak_for = [\"arena-1\", \"arena-2\"]\n"
     );
     std::fs::write(&config, text).unwrap();
+    Launch::on(&folder.join("data")).argument("--config").argument(config).start()
+}
+
+/// Sends an envelope as a producer of the agent.
+fn send_as(agent: &Gate, name: &str, body: &Value) {
+    let mut client = agent.client().with("X-API-Key", &format!("{name}-producer-key"));
+    let body = body.to_string();
+    let response = client.send("POST", skyra::DOOR, &[], body.as_bytes()).unwrap();
+    skyra::assert_acked(&response.json(), body_id(&body).as_str());
+}
+
+#[test]
+fn a_refused_event_is_listed_and_deleted_while_the_agent_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = gate_for_two_producers(folder.path());
+    let edge = folder.path().join("edge");
+    let agent = agent_over(folder.path(), gate.address(), "websocket");
+    let refused = |arguments: &[&str]| {
+        let data = ["--data", edge.to_str().unwrap()];
+        let output = admit(&[&["edge", "refused"], arguments, &data].concat()).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    };
+    assert_eq!(refused(&["list"]), (true, "nothing found\n".to_owned()));
+    send_as(&agent, "arena-1", &skyra::envelope(1));
+    wait_until_drained(&outbox(&edge, "skyra", "arena-1"));
+    let mut other = skyra::envelope(1);
+    other["payload"]["user_text"] = "of arena-2".into();
+    send_as(&agent, "arena-2", &other);
+    let name = format!("skyra/arena-2/{}", skyra::id(1));
+    let row = wait_for("the refused event is listed", TIMEOUT, || {
+        let (_, text) = refused(&["list", "--json"]);
+        let list: Value = serde_json::from_str(&text).unwrap();
+        list["refused"].as_array().unwrap().first().cloned()
+    });
+    assert_eq!((&row["event"], &row["payload"]), (&name.clone().into(), &other.to_string().into()));
+    assert!(row["last_error"].as_str().unwrap().starts_with("event_id_taken"), "{row}");
+    let (is_shown, text) = refused(&["show", &name]);
+    assert!(is_shown && text.contains("of arena-2"), "{text}");
+
+    let is_deleted = || refused(&["delete", &name]).0.then_some(());
+    wait_for("the refused event is deleted between two attempts", TIMEOUT, is_deleted);
+    assert!(!refused(&["delete", &name]).0, "deleted already");
+    assert_eq!(refused(&["list"]), (true, "nothing found\n".to_owned()));
+    gate.stop();
+    send_as(&agent, "arena-2", &skyra::envelope(2));
+    wait_for("an attempt of the waiting event has failed", TIMEOUT, || {
+        status(&edge, "skyra", "arena-2").filter(|status| status["retrying"] == 1)
+    });
+    let waiting = format!("skyra/arena-2/{}", skyra::id(2));
+    let (is_deleted, text) = refused(&["delete", &waiting]);
+    assert!(!is_deleted && text.contains("no refused event"), "a waiting event stays: {text}");
+    assert_eq!(ids(&outbox(&edge, "skyra", "arena-2")), [skyra::id(2)]);
+    agent.stop();
+}
+
+#[test]
+fn an_id_of_another_principal_stays_in_the_outbox_and_does_not_block_others() {
+    let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let gate = Launch::on(&data).argument("--config").argument(config).start();
+    let gate = gate_for_two_producers(folder.path());
     let edge = folder.path().join("edge");
     for (index, transport) in (0..).zip(["websocket", "grpc", "http"]) {
         let agent = agent_over(folder.path(), gate.address(), transport);
-        let send = |name: &str, body: &Value| {
-            let mut client = agent.client().with("X-API-Key", &format!("{name}-producer-key"));
-            let body = body.to_string();
-            let response = client.send("POST", skyra::DOOR, &[], body.as_bytes()).unwrap();
-            skyra::assert_acked(&response.json(), body_id(&body).as_str());
-        };
+        let send = |name: &str, body: &Value| send_as(&agent, name, body);
         let (used, unused) = (index * 10, index * 10 + 1);
         send("arena-1", &skyra::envelope(used));
         wait_until_drained(&outbox(&edge, "skyra", "arena-1"));
@@ -270,10 +323,11 @@ fn an_id_of_another_principal_stays_in_the_outbox_and_does_not_block_others() {
         wait_for("the other event has arrived", TIMEOUT, || {
             skyra::inbox(&data).iter().any(|row| row.event_id == skyra::id(unused)).then_some(())
         });
-        let outbox_status = wait_for("the refusal is in the status", TIMEOUT, || {
-            status(&edge, "skyra", "arena-2").filter(|status| status["refused"] == index + 1)
+        // The row of the other event is removed when its acknowledgement arrives.
+        let outbox_status = wait_for("only refused events are left", TIMEOUT, || {
+            status(&edge, "skyra", "arena-2")
+                .filter(|status| status["refused"] == index + 1 && status["depth"] == index + 1)
         });
-        assert_eq!(outbox_status["depth"], index + 1, "{transport}: {outbox_status}");
         assert!(
             outbox_status["last_error"].as_str().unwrap().starts_with("event_id_taken"),
             "{outbox_status}"

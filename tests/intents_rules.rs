@@ -50,7 +50,9 @@ fn without_principals_cross_origin_content_types_are_refused_with_the_required_h
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let body = task("from a web page").to_string();
-    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "x/y"] {
+    for kind in
+        ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "x/y", ""]
+    {
         let headers = [("Content-Type", kind)];
         let response = gate.client().send("POST", INTENTS, &headers, body.as_bytes()).unwrap();
         let reply = response.json();

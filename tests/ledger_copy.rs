@@ -1,5 +1,5 @@
-//! A ledger that moves: filled through several doors on SQLite, copied into PostgreSQL with the gate
-//! stopped, and served from there as if nothing had happened.
+//! A ledger filled through several doors on SQLite, copied into PostgreSQL while the gate is stopped, and
+//! served from there with the same replies.
 
 use std::path::Path;
 use std::process::Output;
@@ -14,12 +14,12 @@ use crate::support::machine::text;
 use crate::support::rounds::{self, Round, SOURCES};
 use crate::support::{ingest, skyra};
 
-/// A gate on the embedded ledger, whatever the other tests run on.
+/// Gate on the embedded ledger, independent of the ledger of the other tests.
 fn embedded(data: &Path) -> Gate {
     Launch::on(data).variable("ADMIT_LEDGER__URL", "sqlite:").start()
 }
 
-/// A gate on the same folder, with its ledger in a database.
+/// Gate on the same folder, with its ledger in a database.
 fn moved(data: &Path, database: &TestDatabase) -> Gate {
     Launch::on(data)
         .variable("ADMIT_LEDGER__URL", &database.url)
@@ -40,14 +40,14 @@ fn copy(from: &Path, database: &TestDatabase) -> Output {
     admit(&["ledger", "copy", "--json", "--from", &from, "--to", &database.url])
 }
 
-/// What a command printed, which must have succeeded.
+/// Output of a command that must succeed.
 fn printed(output: &Output) -> Value {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{complaint}");
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// What a command complained about, which must have failed.
+/// Error output of a command that must fail.
 fn complaint(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1));
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -55,33 +55,33 @@ fn complaint(output: &Output) -> String {
 
 const EVENTS: u64 = 40;
 
-/// Sends to every door, and returns what each said of it without what tells the time.
-fn tell_all(client: &mut Client) -> Vec<Value> {
-    let mut said = Vec::new();
+/// Submits to every door, and returns the replies without their times.
+fn post_to_all_doors(client: &mut Client) -> Vec<Value> {
+    let mut replies = Vec::new();
     for n in 0..EVENTS {
         let answer = client.submit(&match_begin(n, "a"));
         assert!(answer.is_accepted());
-        said.push(json!(answer.is_duplicate()));
+        replies.push(json!(answer.is_duplicate()));
     }
     for n in 0..EVENTS {
         let answer = client.send("POST", skyra::DOOR, &[], skyra::text(n).as_bytes()).unwrap();
-        said.push(json!([answer.status, answer.json()["status"], answer.json()["event_id"]]));
+        replies.push(json!([answer.status, answer.json()["status"], answer.json()["event_id"]]));
     }
     for n in 0..EVENTS {
         let answer = ingest::push(client, &ingest::envelope(n));
         let (decision, receipt) = ingest::read_decision(&answer);
-        said.push(json!([decision, receipt["dedupe_key"], receipt["eb_ref"]]));
+        replies.push(json!([decision, receipt["dedupe_key"], receipt["eb_ref"]]));
     }
     for source in SOURCES {
-        let mut told = rounds::post_source_ok(client, source, &Round::reference().post(source));
-        let told = told.as_object_mut().expect("an object");
-        told.retain(|name, _| !name.contains("receipt") && !name.ends_with("_at"));
-        said.push(json!(told));
+        let mut reply = rounds::post_source_ok(client, source, &Round::reference().post(source));
+        let reply = reply.as_object_mut().expect("an object");
+        reply.retain(|name, _| !name.contains("receipt") && !name.ends_with("_at"));
+        replies.push(json!(reply));
     }
-    said
+    replies
 }
 
-/// The rounds there are, without what a copy moves: when something was last told.
+/// All rounds, without the update times, which a copy changes.
 fn all_rounds(client: &mut Client) -> Vec<Value> {
     let lines = rounds::rounds(client);
     let one = |line: &Value| {
@@ -110,12 +110,12 @@ fn post(client: &mut Client, path: &str, body: &Value) -> Value {
 }
 
 fn claim(client: &mut Client, max: u64) -> Vec<Value> {
-    let asked = json!({ "consumer": "c", "max": max, "lease_seconds": 3600 });
-    let claimed = post(client, "/v1/inbox/claim", &asked);
+    let request = json!({ "consumer": "c", "max": max, "lease_seconds": 3600 });
+    let claimed = post(client, "/v1/inbox/claim", &request);
     claimed["events"].as_array().expect("events").clone()
 }
 
-/// How many rows of a table are copied.
+/// Number of copied rows of a table.
 fn rows(copied: &Value, table: &str) -> u64 {
     let tables = copied["tables"].as_array().expect("tables");
     let found = tables.iter().find(|one| one["table"] == table).expect("the table is copied");
@@ -129,9 +129,9 @@ fn a_ledger_is_copied_into_postgresql_and_every_copy_is_known_there() {
     let data = folder.path();
     let gate = embedded(data);
     let mut client = gate.client();
-    tell_all(&mut client);
-    // What a copy is told, before and after the move.
-    let before = tell_all(&mut client);
+    post_to_all_doors(&mut client);
+    // Replies to copies before and after the move.
+    let before = post_to_all_doors(&mut client);
     let held = claim(&mut client, 3);
     let rounds_before = all_rounds(&mut client);
     assert_eq!(rounds_before.len(), 1);
@@ -151,11 +151,11 @@ fn a_ledger_is_copied_into_postgresql_and_every_copy_is_known_there() {
 
     let gate = moved(data, &database);
     let mut client = gate.client();
-    assert_eq!(tell_all(&mut client), before, "every copy is answered as before");
+    assert_eq!(post_to_all_doors(&mut client), before, "every copy is answered as before");
     assert_eq!(all_rounds(&mut client), rounds_before);
     let fresh = match_begin(EVENTS + 1, "a");
     client.submit(&fresh).processed();
-    // Who held something before the move still does, and nobody else gets it.
+    // Leases survive the move; no other consumer gets their events.
     let others = claim(&mut client, EVENTS);
     assert_eq!(others.len() as u64, EVENTS - 3);
     let lease = json!({ "lease": held[0]["lease"], "status": "done" });

@@ -1,6 +1,6 @@
-//! Whatever is wrong with a request, every layer says so in typed words with a body.
+//! Every layer refuses an invalid request with a typed error in the body.
 //!
-//! The real plugin drops an event on an empty body and takes a generic JSON error for success.
+//! The real plugin drops an event on an empty body and treats a generic JSON error as success.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use crate::support::http::{DOOR, HttpResponse};
 use crate::support::ledger;
 use crate::support::{TIMEOUT, wait_for};
 
-fn said(
+fn reply_to(
     gate: &Gate,
     method: &str,
     path: &str,
@@ -31,7 +31,7 @@ fn code(reason: PixelError) -> String {
 }
 
 #[test]
-fn wrong_routes_methods_and_types_are_told_in_typed_words() {
+fn wrong_paths_methods_and_content_types_get_typed_errors() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let body = match_begin(1, "a").body();
@@ -39,25 +39,29 @@ fn wrong_routes_methods_and_types_are_told_in_typed_words() {
     for path in ["/", "/plugin", "/plugin/events/", "/plugin/event", "/v1/receipt"] {
         let status = if path == "/" { 405 } else { 404 };
         let expected = if path == "/" { "method_not_allowed" } else { "not_found" };
-        assert_eq!(code(said(&gate, "POST", path, &[], body).error(status)), expected, "{path}");
+        assert_eq!(
+            code(reply_to(&gate, "POST", path, &[], body).error(status)),
+            expected,
+            "{path}"
+        );
     }
     for method in ["GET", "PUT", "DELETE", "PATCH"] {
-        let reason = said(&gate, method, DOOR, &[], b"").error(405);
+        let reason = reply_to(&gate, method, DOOR, &[], b"").error(405);
         assert_eq!(code(reason), "method_not_allowed");
     }
     let answer = gate.client().send("GET", DOOR, &[], b"").unwrap();
     assert_eq!(answer.header("allow"), Some("POST"));
     for wrong in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""] {
-        let reason = said(&gate, "POST", DOOR, &[("Content-Type", wrong)], body).error(415);
+        let reason = reply_to(&gate, "POST", DOOR, &[("Content-Type", wrong)], body).error(415);
         assert_eq!(code(reason), "unsupported_media_type", "{wrong:?}");
     }
-    let reason = said(&gate, "POST", DOOR, &[("Content-Encoding", "gzip")], body).error(415);
+    let reason = reply_to(&gate, "POST", DOOR, &[("Content-Encoding", "gzip")], body).error(415);
     assert_eq!(code(reason), "unsupported_media_type");
     assert!(ledger::receipts(gate.data()).is_empty(), "none of these became a submission");
 }
 
 #[test]
-fn a_body_that_is_too_large_is_told_so_and_read_to_its_end() {
+fn a_body_that_is_too_large_is_refused_and_read_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Launch::on(folder.path())
         .variable("ADMIT_LIMITS__BODY_BYTES_MAX", "4096")
@@ -69,23 +73,23 @@ fn a_body_that_is_too_large_is_told_so_and_read_to_its_end() {
         assert_eq!(code(reason), "body_too_large");
     }
     let announced = [("Content-Length", "99999999999999")];
-    assert_eq!(code(said(&gate, "POST", DOOR, &announced, b"").error(413)), "body_too_large");
+    assert_eq!(code(reply_to(&gate, "POST", DOOR, &announced, b"").error(413)), "body_too_large");
     client.submit(&match_begin(1, "a")).processed();
 }
 
 #[test]
-fn a_body_that_never_comes_is_told_so_in_time() {
+fn a_body_that_never_arrives_gets_a_timeout_error() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Launch::on(folder.path()).variable("ADMIT_LIMITS__BODY_READ_MS_MAX", "300").start();
     let begun = Instant::now();
     let reason =
-        said(&gate, "POST", DOOR, &[("Content-Length", "500")], b"{\"envelope\":").error(408);
+        reply_to(&gate, "POST", DOOR, &[("Content-Length", "500")], b"{\"envelope\":").error(408);
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     assert_eq!((reason.code.as_str(), reason.retryable), ("request_timeout", true));
 }
 
 #[test]
-fn a_full_gate_turns_events_away_in_typed_words() {
+fn a_full_gate_refuses_events_with_a_typed_error() {
     let folder = tempfile::tempdir().unwrap();
     let full = Launch::on(folder.path()).variable("ADMIT_LIMITS__EVENTS_IN_FLIGHT_MAX", "1");
     let gate = full.start();
@@ -99,25 +103,25 @@ fn a_full_gate_turns_events_away_in_typed_words() {
 }
 
 #[test]
-fn who_sends_too_fast_is_told_to_come_back() {
+fn a_producer_over_its_rate_limit_gets_a_retry_time() {
     let folder = tempfile::tempdir().unwrap();
     let launch = Launch::on(folder.path()).variable("ADMIT_LIMITS__REQUESTS_PER_SECOND_MAX", "2");
     let gate = launch.start();
     let mut client = gate.client();
-    let said =
-        (1..=50).map(|n| client.submit(&match_begin(n, "a"))).find(|said| !said.is_processed());
-    let reason = said.expect("fifty at once are more than two a second").error(429);
+    let reply =
+        (1..=50).map(|n| client.submit(&match_begin(n, "a"))).find(|reply| !reply.is_processed());
+    let reason = reply.expect("fifty at once are more than two a second").error(429);
     assert_eq!((reason.code.as_str(), reason.retryable), ("rate_limited", true));
 }
 
 #[test]
-fn more_connections_than_the_gate_takes_are_told_so() {
+fn connections_over_the_limit_are_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let launch = Launch::on(folder.path()).variable("ADMIT_LIMITS__CONNECTIONS_MAX", "2");
     let gate = launch.start();
     let mut first = gate.client();
     let mut second = gate.client();
-    // The connections by which readiness was asked for may take a moment to go.
+    // The connections of the readiness check may take a moment to close.
     wait_for("two connections are taken", TIMEOUT, || {
         let taken = first.submit(&match_begin(1, "a")).is_accepted();
         (taken && second.submit(&match_begin(2, "a")).is_accepted()).then_some(())
@@ -131,7 +135,7 @@ fn more_connections_than_the_gate_takes_are_told_so() {
 }
 
 #[test]
-fn a_body_in_chunks_is_taken_and_measured_like_any_other() {
+fn a_chunked_body_is_accepted_and_measured_like_any_other() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Launch::on(folder.path()).variable("ADMIT_LIMITS__BODY_BYTES_MAX", "4096").start();
     let head = "POST /plugin/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
@@ -143,7 +147,7 @@ fn a_body_in_chunks_is_taken_and_measured_like_any_other() {
             bytes.extend([piece, b"\r\n"].concat());
         }
         bytes.extend(b"0\r\n\r\n");
-        PixelReply::read(&told_about(&gate, &bytes))
+        PixelReply::read(&reply_to_bytes(&gate, &bytes))
     };
     chunked(match_begin(1, "a").body().as_bytes()).processed();
     assert_eq!(code(chunked(&[b' '; 5000]).error(413)), "body_too_large");
@@ -151,7 +155,7 @@ fn a_body_in_chunks_is_taken_and_measured_like_any_other() {
 }
 
 #[test]
-fn the_time_of_a_request_counts_from_the_first_byte_of_its_head() {
+fn the_request_timeout_starts_with_the_first_byte_of_the_head() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Launch::on(folder.path())
         .variable("ADMIT_LIMITS__HEADER_READ_MS_MAX", "15000")
@@ -167,41 +171,41 @@ fn the_time_of_a_request_counts_from_the_first_byte_of_its_head() {
     let (pause, moment) = (Duration::from_millis(3_300), Duration::from_millis(50));
 
     let slow = [(line, pause), (most, moment), (rest, Duration::ZERO)];
-    let reason = PixelReply::read(&told_in_pieces(&gate, &slow)).error(408);
+    let reason = PixelReply::read(&reply_to_pieces(&gate, &slow)).error(408);
     assert_eq!((reason.code.as_str(), reason.retryable), ("request_timeout", true));
 
-    // What is there when its head is read has kept nobody waiting, and the next has its own time.
+    // A request that is complete with its head delays nothing; the next request has its own timeout.
     let next = format!("{request}{line}Connection: close\r\n{most}");
     let pieces = [(line, pause), (&next, moment), (rest, Duration::ZERO)];
-    let answer = told_in_pieces(&gate, &pieces);
+    let answer = reply_to_pieces(&gate, &pieces);
     let answers = String::from_utf8(answer.body).unwrap();
     assert_eq!((answer.status, answers.matches("HTTP/1.1 200").count()), (200, 1), "{answers}");
     gate.client().submit(&match_begin(1, "a")).duplicate();
 }
 
-/// Sends bytes as they are on a connection of their own, and reads all that comes back.
-fn told_about(gate: &Gate, bytes: &[u8]) -> HttpResponse {
+/// Sends raw bytes on a new connection and reads the whole response.
+fn reply_to_bytes(gate: &Gate, bytes: &[u8]) -> HttpResponse {
     let mut stream = TcpStream::connect(gate.address()).unwrap();
     stream.write_all(bytes).unwrap();
     all_of(stream)
 }
 
-/// The same with a pause after each piece.
-fn told_in_pieces(gate: &Gate, pieces: &[(&str, Duration)]) -> HttpResponse {
+/// Like `reply_to_bytes`, with a pause after each piece.
+fn reply_to_pieces(gate: &Gate, pieces: &[(&str, Duration)]) -> HttpResponse {
     let mut stream = TcpStream::connect(gate.address()).unwrap();
     for (piece, pause) in pieces {
-        // Whoever has been answered early may find nobody listening.
+        // After an early reply the gate may have closed its side.
         stream.write_all(piece.as_bytes()).unwrap_or_default();
         std::thread::sleep(*pause);
     }
     all_of(stream)
 }
 
-/// All that comes back; what follows the first answer's head is its body.
+/// Reads to the end; everything after the first head is its body.
 fn all_of(mut stream: TcpStream) -> HttpResponse {
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut text = Vec::new();
-    // A reset after the answer does not unsay it.
+    // A reset after the reply does not invalidate it.
     stream.read_to_end(&mut text).unwrap_or_default();
     let text = String::from_utf8(text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
@@ -213,7 +217,7 @@ fn all_of(mut stream: TcpStream) -> HttpResponse {
 }
 
 #[test]
-fn heads_that_cannot_be_read_get_a_typed_answer_too() {
+fn invalid_request_heads_get_a_typed_error() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Launch::on(folder.path())
         .variable("ADMIT_LIMITS__HEADER_READ_MS_MAX", "300")
@@ -229,7 +233,7 @@ fn heads_that_cannot_be_read_get_a_typed_answer_too() {
         long.as_bytes(),
         unfinished.as_bytes(),
     ] {
-        let answer = told_about(&gate, bytes);
+        let answer = reply_to_bytes(&gate, bytes);
         let PixelReply::Error(status, reason) = PixelReply::read(&answer) else {
             panic!("{answer:?}")
         };

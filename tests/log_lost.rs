@@ -1,5 +1,5 @@
-//! The log of a killed gate is lost, or part of it: no gate goes on without what was acknowledged in it, and
-//! none is refused that has everything.
+//! A WAL that was lost in whole or in part after a kill: no gate continues without acknowledged events,
+//! and no complete ledger is refused.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,8 +19,8 @@ use crate::support::machine::text;
 use crate::support::strace::{self, KillPoint, attach_kill, kill_at};
 use crate::support::{TIMEOUT, machine, sql, wait_for};
 
-/// So many events are acknowledged by [`killed`], each with a commit of its own.
-const EVENTS: u64 = 50;
+/// Number of events acknowledged by [`killed`], each with its own commit; too few for a checkpoint.
+const EVENTS: u64 = 20;
 
 /// A folder as a killed gate leaves it.
 fn killed(data: &Path) {
@@ -40,7 +40,7 @@ fn mark_of(data: &Path) -> PathBuf {
     data.join("ledger.mark")
 }
 
-/// Every file of a folder and what is in it, but who has it.
+/// Every file of a folder with its content, without the lock file.
 fn files(data: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let paths = fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path());
     let ours = paths.filter(|path| path.is_file() && !path.ends_with("admit.lock"));
@@ -59,7 +59,7 @@ fn put_back(data: &Path, before: &BTreeMap<PathBuf, Vec<u8>>) {
 const LOOKS: [&[&str]; 4] =
     [&["receipts", "list"], &["ledger", "status"], &["ledger", "migrate"], &["verify"]];
 
-/// A gate and every command refuse, in the same words, and change nothing.
+/// Checks that the gate and every command refuse with the same message and change nothing.
 fn all_refuse(data: &Path, what: &str, words: &[&str]) {
     let before = files(data);
     let check = |who: &str, code: Option<i32>, stderr: &str| {
@@ -87,7 +87,7 @@ fn all_are_known(data: &Path) {
 }
 
 #[test]
-fn a_ledger_whose_log_is_lost_is_refused_and_left_as_it_is() {
+fn a_ledger_with_a_lost_wal_is_refused_and_not_modified() {
     if sql::skip_on_postgres() {
         return;
     }
@@ -117,7 +117,7 @@ fn a_ledger_whose_log_is_lost_is_refused_and_left_as_it_is() {
         fs::remove_file(data.join("ledger.db-shm")).unwrap();
         damage(&log_of(data));
         if name == "another log" {
-            // SQLite makes its index of a log that it can read.
+            // SQLite writes the shared-memory index of a readable WAL.
             let ended = Launch::on(data).start_expecting_exit();
             assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
         }
@@ -129,12 +129,12 @@ fn a_ledger_whose_log_is_lost_is_refused_and_left_as_it_is() {
     all_are_known(data);
 }
 
-/// Part of it is in the file by then, so what is left of the ledger looks whole. A reader keeps the rest
-/// from being copied into the file before the kill.
+/// Part of the WAL is checkpointed by then, so the rest of the ledger looks complete. A reader prevents a
+/// full checkpoint before the kill.
 #[test]
-fn a_log_that_is_lost_after_thousands_of_events_is_missed_too() {
+fn a_wal_lost_after_thousands_of_events_is_detected() {
     const COPIED: u64 = 1_500;
-    const ACKED: u64 = 3_000;
+    const AFTERWARDS: u64 = 1_500;
     if sql::skip_on_postgres() {
         return;
     }
@@ -147,7 +147,9 @@ fn a_log_that_is_lost_after_thousands_of_events_is_missed_too() {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let reader = Connection::open_with_flags(data.join("ledger.db"), flags).unwrap();
     reader.execute_batch("BEGIN; SELECT max(seq) FROM admission").unwrap();
-    wait_for("enough is acknowledged", TIMEOUT, || (load.acked() >= ACKED).then_some(()));
+    // What is acknowledged from here on stays in the log: the reader prevents its copy.
+    let enough = load.acked() + AFTERWARDS;
+    wait_for("enough is acknowledged", TIMEOUT, || (load.acked() >= enough).then_some(()));
     gate.kill();
     load.join();
     drop(reader);
@@ -156,10 +158,10 @@ fn a_log_that_is_lost_after_thousands_of_events_is_missed_too() {
     all_refuse(data, "no log", &["acknowledged", "are missing", "ledger.mark"]);
 }
 
-/// The file then holds some pages of the last commits and not the others, and may claim to hold them all.
+/// The file then holds some pages of the last commits but not all, and may claim to hold them all.
 #[test]
-fn a_log_that_is_lost_while_it_is_copied_into_the_file_is_missed_too() {
-    /// After so many events of this size, one at a time, part of the log is copied.
+fn a_wal_lost_during_a_checkpoint_is_detected() {
+    /// Number of events of this size after which part of the WAL is checkpointed.
     const EVENTS_MAX: u64 = 400;
     const PADDING: usize = 60_000;
     if !strace::is_available() {
@@ -173,7 +175,7 @@ fn a_log_that_is_lost_while_it_is_copied_into_the_file_is_missed_too() {
         let mut client = gate.client();
         let is_killed = (1..=EVENTS_MAX).any(|n| {
             let answer = client.post(&match_begin(n, "a").padded(PADDING));
-            // Time for the copy to begin before the next commit.
+            // Time for the checkpoint to begin before the next commit.
             thread::sleep(Duration::from_millis(15));
             answer.is_err() || !gate.is_running()
         });
@@ -187,14 +189,14 @@ fn a_log_that_is_lost_while_it_is_copied_into_the_file_is_missed_too() {
 }
 
 #[test]
-fn a_log_that_another_program_brought_into_the_file_is_not_missed() {
+fn a_wal_checkpointed_by_another_program_is_not_reported_as_lost() {
     if sql::skip_on_postgres() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     killed(data);
-    // As `sqlite3 ledger.db 'SELECT …'` does: the last one that closes the file empties its log.
+    // Like `sqlite3 ledger.db 'SELECT …'`: the last connection that closes truncates the WAL.
     let conn = Connection::open(data.join("ledger.db")).unwrap();
     let rows: u64 = conn.query_row("SELECT count(*) FROM admission", [], |row| row.get(0)).unwrap();
     drop(conn);
@@ -230,9 +232,9 @@ fn removing_the_mark_accepts_the_loss() {
     gate.stop();
 }
 
-/// Its receipts would be given out again.
+/// Its receipt ids would be issued twice.
 #[test]
-fn an_older_ledger_put_over_a_cleanly_stopped_one_is_refused_until_its_mark_is_removed() {
+fn an_older_ledger_over_a_cleanly_stopped_one_is_refused_until_the_mark_is_removed() {
     if sql::skip_on_postgres() {
         return;
     }
@@ -240,9 +242,9 @@ fn an_older_ledger_put_over_a_cleanly_stopped_one_is_refused_until_its_mark_is_r
     let data = folder.path();
     let says = |n, attempt| {
         let gate = Gate::on(data);
-        let said = gate.client().submit(&match_begin(n, "a").attempt(attempt));
+        let reply = gate.client().submit(&match_begin(n, "a").attempt(attempt));
         gate.stop();
-        said
+        reply
     };
     says(1, 1).processed();
     let older = fs::read(data.join("ledger.db")).unwrap();
@@ -256,14 +258,14 @@ fn an_older_ledger_put_over_a_cleanly_stopped_one_is_refused_until_its_mark_is_r
     fs::write(data.join("ledger.db"), &older).unwrap();
     fs::remove_file(mark_of(data)).unwrap();
     says(2, 3).processed();
-    // A folder of its own, as of a backup, has no mark.
+    // A separate folder, such as a backup, has no mark.
     let apart = tempfile::tempdir().unwrap();
     fs::write(apart.path().join("ledger.db"), older).unwrap();
     assert_has_everything(apart.path(), "apart");
 }
 
 #[test]
-fn a_ledger_without_a_tag_is_not_begun_anew_where_there_was_one() {
+fn a_tagged_ledger_is_not_replaced_by_an_untagged_one() {
     if sql::skip_on_postgres() {
         return;
     }
@@ -272,14 +274,15 @@ fn a_ledger_without_a_tag_is_not_begun_anew_where_there_was_one() {
     let gate = Gate::on(data);
     gate.client().submit(&match_begin(1, "a")).processed();
     gate.kill();
-    // As an earlier version left it, which had no mark: all but the tables were in its first log.
+    // The state that an earlier version without marks left: everything but the tables was in its first
+    // WAL.
     for name in ["ledger.db-wal", "ledger.db-shm", "ledger.mark"] {
         fs::remove_file(data.join(name)).unwrap();
     }
     all_refuse(data, "no tag", &["without its tag", "ledger.id", "backup"]);
 }
 
-/// Where a new generation of the log is begun: its mark, its header, its first commit, the place after that.
+/// Kill points at the start of a WAL generation: its mark, its header, its first commit, and after that.
 const POINTS: [KillPoint; 7] = [
     kill_at("pwrite64", "ledger.mark", 1),
     kill_at("fdatasync", "ledger.mark", 1),
@@ -291,7 +294,7 @@ const POINTS: [KillPoint; 7] = [
 ];
 
 #[test]
-fn killed_anywhere_in_the_first_commit_of_a_generation_the_next_start_is_not_refused() {
+fn killed_at_any_point_of_the_first_commit_of_a_wal_the_next_start_succeeds() {
     if !strace::is_available() {
         return;
     }
@@ -305,9 +308,9 @@ fn killed_anywhere_in_the_first_commit_of_a_generation_the_next_start_is_not_ref
         for n in 1..=acked {
             client.submit(&match_begin(n, "a").attempt(2)).duplicate();
         }
-        // The outcome of the one before is not known.
-        let said = client.submit(&match_begin(acked + 1, "a"));
-        assert!(said.is_accepted(), "{said:?}");
+        // The outcome of the previous event is unknown.
+        let reply = client.submit(&match_begin(acked + 1, "a"));
+        assert!(reply.is_accepted(), "{reply:?}");
         acked += 1;
         start_over(data);
         let mut strace = attach_kill(&gate, at, "");
@@ -335,9 +338,9 @@ fn killed_anywhere_in_the_first_commit_of_a_generation_the_next_start_is_not_ref
     gate.stop();
 }
 
-/// Another program copies the log into the file while the gate writes, so that generations are short.
+/// Another program checkpoints while the gate writes, so that WAL generations are short.
 #[test]
-fn killed_at_any_time_a_gate_starts_again_with_all_that_it_acknowledged() {
+fn killed_at_any_time_a_gate_restarts_with_every_acknowledged_event() {
     const ROUNDS: u32 = 6;
     if sql::skip_on_postgres() {
         return;
@@ -346,7 +349,7 @@ fn killed_at_any_time_a_gate_starts_again_with_all_that_it_acknowledged() {
     let data = folder.path();
     let mut rng = machine::rng();
     let numbers = Arc::new(AtomicU64::new(1));
-    let mut told = LoadResult::default();
+    let mut results = LoadResult::default();
     for round in 0..ROUNDS {
         let gate = Gate::on(data);
         let load = Load::start(gate.address(), 4, &numbers, &mut rng);
@@ -355,33 +358,33 @@ fn killed_at_any_time_a_gate_starts_again_with_all_that_it_acknowledged() {
             start_over(data);
         }
         gate.kill();
-        told.add(load.join());
+        results.add(load.join());
         if round % 2 == 0 {
             pretend_a_reboot(data);
         }
         assert_has_everything(data, &format!("round {round}"));
     }
     let gate = Gate::on(data);
-    told.assert_stored(&StoredReceipts::read(data));
+    results.assert_stored(&StoredReceipts::read(data));
     gate.stop();
     assert_intact(data);
 }
 
-/// Has the next commit begin a new generation of the log, if no reader is in the way, as `sqlite3` may.
+/// Makes the next commit start a new WAL generation unless a reader prevents it, as `sqlite3` may.
 fn start_over(data: &Path) {
     let conn = Connection::open(data.join("ledger.db")).unwrap();
     conn.busy_timeout(Duration::from_millis(20)).unwrap();
     conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).unwrap();
 }
 
-/// Commands refuse what a gate refuses.
+/// Checks that commands refuse the same folders as the gate.
 fn assert_has_everything(data: &Path, when: &str) {
     let output = admit(["ledger", "status", "--data", text(data)]).output().unwrap();
     assert!(output.status.success(), "{when}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Rewrites the mark as if another boot of the machine had written it: what it says was acknowledged is then a
-/// lower bound only, and the log has to be the one it names.
+/// Rewrites the mark as if another boot of the machine had written it: its position is then a lower bound
+/// only, and the WAL must be the one it names.
 fn pretend_a_reboot(data: &Path) {
     const SLOT: usize = 1024;
     let mut bytes = fs::read(mark_of(data)).unwrap();
@@ -394,7 +397,7 @@ fn pretend_a_reboot(data: &Path) {
 }
 
 #[test]
-fn after_a_restart_of_the_machine_a_log_that_is_missing_is_never_taken_for_an_empty_one() {
+fn after_a_machine_restart_a_missing_wal_is_never_treated_as_empty() {
     if sql::skip_on_postgres() {
         return;
     }

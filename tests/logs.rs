@@ -1,4 +1,4 @@
-//! Whatever becomes of its log, a gate answers, drains and ends as it should.
+//! The gate replies, drains and stops normally whatever happens to its log.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use crate::support::events::match_begin;
 use crate::support::gate::Launch;
 
-/// A gate that logs every request into `log` answers a few hundred, and ends in good order.
+/// Runs a gate that logs every request into `log`, sends a few hundred requests, and stops it.
 fn serves_as_ever(what: &str, log: impl Into<Stdio>) {
     let folder = tempfile::tempdir().unwrap();
     let gate = Launch::on(folder.path()).variable("ADMIT_LOG__LEVEL", "debug").log_to(log).start();
@@ -25,22 +25,22 @@ fn serves_as_ever(what: &str, log: impl Into<Stdio>) {
 }
 
 #[test]
-fn a_log_on_a_full_disk_changes_nothing() {
+fn a_log_on_a_full_disk_does_not_affect_the_gate() {
     serves_as_ever("a full disk", OpenOptions::new().write(true).open("/dev/full").unwrap());
 }
 
 #[test]
-fn a_log_whose_reader_is_gone_changes_nothing() {
+fn a_log_with_a_closed_reader_does_not_affect_the_gate() {
     let (reader, writer) = io::pipe().unwrap();
     drop(reader);
     serves_as_ever("a reader that is gone", writer);
 }
 
 #[test]
-fn a_log_whose_reader_does_not_read_changes_nothing() {
+fn a_log_with_a_blocked_reader_does_not_affect_the_gate() {
     let (mut reader, writer) = io::pipe().unwrap();
     serves_as_ever("a reader that does not read", writer);
-    let mut told = String::new();
-    reader.read_to_string(&mut told).unwrap();
-    assert!(told.contains("request completed"), "what found room is there: {told}");
+    let mut log_text = String::new();
+    reader.read_to_string(&mut log_text).unwrap();
+    assert!(log_text.contains("request completed"), "what found room is there: {log_text}");
 }

@@ -8,7 +8,7 @@
 //! `ADMIT_TEST_LOAD_SECONDS` says how long the mixed load lasts (20). `ADMIT_TEST_LEDGER=postgres` has
 //! the gates of all tests use the database that `ADMIT_TEST_POSTGRES` names.
 
-// Always true for a test; it tells the lints so, also in functions that are not marked as one.
+// Always true for a test; it configures the lints, also for functions without `#\[test\]`.
 #![cfg(test)]
 
 mod abuse;
@@ -23,6 +23,7 @@ mod deploy;
 mod disk;
 mod disk_gone;
 mod disk_hang;
+mod docs;
 mod edge;
 mod edge_crash;
 mod edge_doors;

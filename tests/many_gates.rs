@@ -1,4 +1,4 @@
-//! Several gates on one ledger: whatever holds for one gate holds for all of them together.
+//! Several gates on one ledger keep the guarantees of a single gate.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::support::{TIMEOUT, wait_for};
 const GATES: usize = 3;
 
 #[test]
-fn one_identity_is_admitted_once_whichever_gates_it_comes_to_at_once() {
+fn concurrent_copies_at_several_gates_are_admitted_once() {
     const EVENTS: u64 = 200;
     let Some(cluster) = Cluster::start(GATES, &[]) else { return };
     let processed = AtomicU64::new(0);
@@ -48,13 +48,13 @@ fn one_identity_is_admitted_once_whichever_gates_it_comes_to_at_once() {
     assert_eq!(copies as u64, EVENTS * (GATES as u64 - 1), "and every copy is counted");
     for index in 1..GATES {
         let same = cluster.with(index, |gate| gate.client().get("/v1/pixel/servers/local/a"));
-        assert_eq!(same, server, "every gate tells the same");
+        assert_eq!(same, server, "every gate gives the same reply");
     }
     cluster.stop_all();
 }
 
 #[test]
-fn a_copy_gets_the_stored_reply_from_any_gate_and_nothing_is_called_twice() {
+fn a_copy_gets_the_stored_reply_from_any_gate_without_a_second_call() {
     let stub = GatewayStub::start(StubAction::Hold);
     let url = stub.url();
     let variables = [
@@ -127,11 +127,11 @@ fn a_rolling_restart_under_load_loses_nothing_and_admits_nothing_twice() {
     assert!(messages.values().all(|count| *count == 1), "each is published once");
     assert_eq!(messages.len(), acked.len());
     let ambiguous: i64 = cluster.query_one("SELECT ambiguous + in_flight FROM run");
-    assert_eq!(ambiguous, 0, "a gate that is asked to end leaves nothing open");
+    assert_eq!(ambiguous, 0, "a gate that is stopped leaves no ambiguity");
     cluster.stop_all();
 }
 
-/// Pushes an event to one gate after the other until one has read_decision.
+/// Pushes an event to one gate after another until one returns a decision.
 fn push_somewhere(cluster: &Cluster, n: u64, start: u64) {
     let body = envelope(n).to_string();
     let mut turn = start as usize + n as usize;
@@ -154,7 +154,7 @@ fn push_somewhere(cluster: &Cluster, n: u64, start: u64) {
 #[test]
 fn a_run_is_counted_exactly_and_closed_once_by_any_gate() {
     const EVENTS: u64 = 60;
-    // A closure looks for every message: the gates need one bus.
+    // A closure checks every message, so the gates need a shared bus.
     let Some(nats) = Nats::start() else { return };
     let url = nats.url();
     let Some(cluster) = Cluster::start(GATES, &[("ADMIT_BUS__URL", &url)]) else { return };
@@ -185,7 +185,7 @@ fn a_run_is_counted_exactly_and_closed_once_by_any_gate() {
                 scope.spawn(move || {
                     wait_for("the run is closed", TIMEOUT, || {
                         let answer = client.send("POST", path, &[], b"").ok()?;
-                        // Another gate is at it.
+                        // Another gate is closing the run.
                         (answer.status != 409).then(|| (answer.status, answer.json()))
                     })
                 })
@@ -193,10 +193,10 @@ fn a_run_is_counted_exactly_and_closed_once_by_any_gate() {
             .collect();
         closing.into_iter().map(|closing| closing.join().unwrap()).collect()
     });
-    let (status, said) = &closed[0];
-    assert!(closed.iter().all(|(_, other)| other == said), "{closed:?}");
-    assert_eq!(*status, 200, "{said}");
-    let reference = said["closure_ref"].as_str().expect("a closure has a reference");
+    let (status, reply) = &closed[0];
+    assert!(closed.iter().all(|(_, other)| other == reply), "{closed:?}");
+    assert_eq!(*status, 200, "{reply}");
+    let reference = reply["closure_ref"].as_str().expect("a closure has a reference");
     assert!(document(&cluster.artifacts(), reference).is_object());
     for index in 0..GATES {
         let late = cluster.with(index, |gate| push(&mut gate.client(), &envelope(EVENTS + 1)));
@@ -240,13 +240,13 @@ fn ledger_files_and_a_shared_bus_agree_after_a_death_and_any_gate_reconciles() {
     }
     assert_eq!(cluster.query_one::<i64>("SELECT admit FROM run") as u64, EVENTS);
     cluster.open(0);
-    let (agrees, said) = cluster.admit(2, &["verify"]);
-    assert!(agrees, "{said}");
+    let (agrees, printed) = cluster.admit(2, &["verify"]);
+    assert!(agrees, "{printed}");
     cluster.stop_all();
 }
 
 #[test]
-fn sources_that_tell_different_gates_of_a_round_make_one_round() {
+fn sources_that_post_a_round_to_different_gates_make_one_round() {
     let Some(cluster) = Cluster::start(GATES, &[]) else { return };
     for turn in 0..5 {
         let round = Round::reference().later(turn);
@@ -276,7 +276,7 @@ fn sources_that_tell_different_gates_of_a_round_make_one_round() {
 }
 
 #[test]
-fn while_the_database_is_away_gates_say_so_and_come_back_without_a_restart() {
+fn during_a_database_outage_gates_are_not_ready_and_recover_without_a_restart() {
     let Some(cluster) = Cluster::start(GATES, &[]) else { return };
     cluster.with(0, |gate| gate.client().submit(&match_begin(1, "a")).processed());
     cluster.server.stop();
@@ -292,8 +292,8 @@ fn while_the_database_is_away_gates_say_so_and_come_back_without_a_restart() {
     cluster.server.start_again().unwrap();
     wait_for("every gate is ready again", TIMEOUT, || cluster.is_ready().then_some(()));
     for index in 0..GATES {
-        let said = cluster.with(index, |gate| gate.client().submit(&match_begin(2, "a")));
-        assert!(said.is_accepted(), "{said:?}");
+        let reply = cluster.with(index, |gate| gate.client().submit(&match_begin(2, "a")));
+        assert!(reply.is_accepted(), "{reply:?}");
     }
     let key = idempotency_key(2);
     let query = format!("SELECT count(*) FROM pixel_receipts WHERE idempotency_key = '{key}'");
@@ -302,7 +302,7 @@ fn while_the_database_is_away_gates_say_so_and_come_back_without_a_restart() {
 }
 
 #[test]
-fn a_gate_whose_name_another_one_takes_stops_and_says_why() {
+fn a_gate_whose_id_is_taken_over_stops_and_logs_the_reason() {
     let Some(cluster) = Cluster::start(2, &[("ADMIT_LEDGER__GATE_ID", "the-same")]) else { return };
     wait_for("the older one has stopped", TIMEOUT, || {
         cluster

@@ -1,5 +1,5 @@
-//! Gates, the database and the network between them die at random; nothing that was taken is lost,
-//! nothing happens twice, and what nobody can know is visible.
+//! Random crashes of gates, the database and the network: no accepted event is lost, nothing happens
+//! twice, and unknown outcomes are reported as ambiguous.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,14 +20,14 @@ use crate::support::{TIMEOUT, machine, wait_for};
 
 const GATES: usize = 3;
 
-/// Events of the storm: pixel events, and as many envelopes that are published.
+/// Number of pixel events, and of published envelopes.
 const EVENTS: u64 = 1_500;
 
-/// A patience for what outlasts several deaths in a row.
+/// Timeout for conditions that outlast several crashes in a row.
 const LONG: Duration = Duration::from_secs(120);
 
 #[test]
-fn whatever_dies_what_was_taken_is_kept_once_and_published_once_or_visibly_ambiguous() {
+fn after_any_crash_an_accepted_event_is_stored_once_and_published_once_or_ambiguous() {
     const PRODUCERS: u64 = 8;
     let Some(cluster) = Cluster::start(GATES, &[]) else { return };
     let mut rng = machine::rng();
@@ -64,7 +64,7 @@ fn whatever_dies_what_was_taken_is_kept_once_and_published_once_or_visibly_ambig
     cluster.stop_all();
 }
 
-/// Sends events to any gate, each until it is taken.
+/// Sends events to any gate, each until it is accepted.
 fn produce(cluster: &Cluster, next: &AtomicU64, producer: u64) {
     let mut turn = usize::try_from(producer).unwrap();
     loop {
@@ -81,7 +81,7 @@ fn produce(cluster: &Cluster, next: &AtomicU64, producer: u64) {
     }
 }
 
-/// Whether the event is in, as far as the gate says.
+/// Whether the reply of the gate means that the event is stored.
 fn say(client: &mut Client, n: u64) -> bool {
     let body = match_begin(n, "a").body();
     let Ok(answer) = client.send("POST", DOOR, &[], body.as_bytes()) else { return false };
@@ -95,22 +95,22 @@ fn say(client: &mut Client, n: u64) -> bool {
 fn push(client: &mut Client, n: u64) -> bool {
     let body = envelope(n).to_string();
     let Ok(answer) = client.send("POST", PUSH, &[], body.as_bytes()) else { return false };
-    let said = answer.json();
+    let reply = answer.json();
     match answer.status {
         200 => true,
         408 | 429 | 503 => false,
-        other => panic!("event {n}: {other} {said}"),
+        other => panic!("event {n}: {other} {reply}"),
     }
 }
 
-/// One thing goes wrong, and is mended.
+/// Injects one fault and repairs it.
 fn hurt(cluster: &Cluster, rng: &mut Rng) -> &'static str {
     thread::sleep(Duration::from_millis(200 + rng.below(800)));
     let gate = usize::try_from(rng.below(GATES as u64)).unwrap();
     match rng.below(8) {
         0..=2 => {
             cluster.kill(gate);
-            // Sometimes for so long that the others take over.
+            // Sometimes long enough for the other gates to take over.
             thread::sleep(Duration::from_millis(rng.below(3_000)));
             cluster.open(gate);
             "gates killed"
@@ -202,7 +202,7 @@ fn assert_counters_are_exact(cluster: &Cluster) {
     assert!(reports.iter().all(|report| *report == reports[0]), "{reports:?}");
 }
 
-/// Gates that call a gateway, which is patient.
+/// Gates that call a gateway with a long timeout.
 fn calling(url: &str) -> Option<Cluster> {
     let variables = [
         ("EXECUTE_ACTIONS", "true"),
@@ -213,14 +213,14 @@ fn calling(url: &str) -> Option<Cluster> {
     Cluster::start(2, &variables)
 }
 
-/// How many effects stand so.
+/// Number of effects in a state.
 fn standing(cluster: &Cluster, state: &str) -> i64 {
     cluster.query_one(&format!("SELECT count(*) FROM effect WHERE state = '{state}'"))
 }
 
 #[test]
-fn what_a_dead_gate_had_in_flight_is_ambiguous_and_what_it_had_not_begun_is_done_once() {
-    /// As many calls at once as a door makes; one more waits, intended and not begun.
+fn effects_in_flight_at_a_dead_gate_are_ambiguous_and_unstarted_ones_run_once() {
+    /// As many concurrent calls as a door makes; one more stays intended.
     const CALLS_MAX: usize = 64;
     let stub = GatewayStub::start(StubAction::Hold);
     let Some(cluster) = calling(&stub.url()) else { return };
@@ -252,14 +252,14 @@ fn what_a_dead_gate_had_in_flight_is_ambiguous_and_what_it_had_not_begun_is_done
 }
 
 #[test]
-fn what_a_gate_that_was_taken_for_dead_finds_out_later_is_kept_beside() {
+fn an_outcome_found_after_the_lease_expired_is_stored_as_evidence() {
     let stub = GatewayStub::start(StubAction::Hold);
     let Some(cluster) = calling(&stub.url()) else { return };
     cluster.with(0, |gate| {
         gate.client().send_and_hang_up(INTENTS, task("late").to_string().as_bytes());
     });
     stub.wait_for_calls(1);
-    // Not dead, but silent for longer than anybody waits.
+    // Not dead, but paused for longer than its lease.
     cluster.with(0, |gate| gate.signal("STOP"));
     wait_for("the other gate has given it up", TIMEOUT, || {
         (standing(&cluster, "ambiguous") == 1).then_some(())
@@ -267,22 +267,22 @@ fn what_a_gate_that_was_taken_for_dead_finds_out_later_is_kept_beside() {
     stub.set_action(GOOD);
     cluster.with(0, |gate| gate.signal("CONT"));
     let receipt = cluster.with(1, |gate| outcome(&paste(&mut gate.client(), &task("late"))).2);
-    let told = wait_for("the answer is kept as evidence", TIMEOUT, || {
+    let evidence = wait_for("the answer is kept as evidence", TIMEOUT, || {
         let history = cluster.with(1, |gate| history(gate, &receipt));
         (history.last().map(String::as_str) == Some("evidence")).then_some(history)
     });
-    assert!(told.contains(&"ambiguous".to_owned()), "{told:?}");
+    assert!(evidence.contains(&"ambiguous".to_owned()), "{evidence:?}");
     assert_eq!(standing(&cluster, "ambiguous"), 1, "evidence decides nothing by itself");
     assert_eq!(stub.calls().len(), 1);
     cluster.stop_all();
 }
 
 #[test]
-fn a_commit_whose_answer_is_lost_is_found_and_not_made_twice() {
+fn a_commit_with_a_lost_reply_is_found_and_not_repeated() {
     const EVENTS: u64 = 200;
     let Some(cluster) = Cluster::start(1, &[]) else { return };
     let began = Instant::now();
-    // A commit is a dozen messages, so that about every third of them fails somewhere.
+    // A commit takes about a dozen messages, so about every third commit fails.
     for n in 0..EVENTS {
         if n % 20 == 10 {
             let faults = Faults { cut_one_in: 30, ..Faults::default() };

@@ -1,4 +1,4 @@
-//! A database that dies for good and the standby that takes its place: what was taken is kept, once.
+//! Permanent loss of the database and promotion of its standby: accepted events are stored once.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -28,7 +28,7 @@ fn gate(folder: &std::path::Path, name: &str, servers: [&Server; 2]) -> Gate {
 }
 
 #[test]
-fn a_standby_that_takes_over_has_everything_that_was_taken_and_gates_find_it() {
+fn after_a_failover_the_standby_has_every_accepted_event_and_gates_reconnect() {
     let Some(first) = Server::start() else { return };
     let Some(second) = first.standby() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -46,8 +46,8 @@ fn a_standby_that_takes_over_has_everything_that_was_taken_and_gates_find_it() {
                     wait_for("a gate takes it", TIMEOUT, || {
                         turn += 1;
                         let mut client = Client::to(gates[turn % 2].address());
-                        let said = client.post(&match_begin(n, "a")).ok()?;
-                        said.is_accepted().then_some(())
+                        let reply = client.post(&match_begin(n, "a")).ok()?;
+                        reply.is_accepted().then_some(())
                     });
                     taken.lock().unwrap().insert(n);
                 }

@@ -1,4 +1,4 @@
-//! Rounds that several gates publish: every revision goes out once, whichever gate hands it over.
+//! Rounds published by several gates: every revision is published once.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -16,13 +16,13 @@ const TOPIC: &str = "rounds.v1";
 const GATES: usize = 2;
 const PLAYED: u32 = 24;
 
-/// Gates that publish rounds at once, which makes the most revisions.
+/// Gates that publish rounds immediately, which makes the most revisions.
 const AT_ONCE: [(&str, &str); 2] =
     [("ADMIT_DOORS__ROUNDS__TOPIC", TOPIC), ("ADMIT_DOORS__ROUNDS__PUBLISH_SETTLE_MS", "0")];
 
-/// Tells of rounds, each source by another gate, all at once. A gate that dies is left alone; the
-/// other is told instead.
-fn tell_all(cluster: &Cluster) {
+/// Posts rounds concurrently, each source to another gate. If a gate dies, its events are sent to the
+/// other one.
+fn post_rounds(cluster: &Cluster) {
     thread::scope(|scope| {
         for (n, source) in SOURCES.iter().enumerate() {
             scope.spawn(move || {
@@ -41,7 +41,7 @@ fn tell_all(cluster: &Cluster) {
     });
 }
 
-/// Waits until nothing waits and nothing is in flight.
+/// Waits until no publication is pending or in flight.
 fn at_rest(cluster: &Cluster, index: usize) -> Value {
     wait_for("everything was handed to the bus", TIMEOUT, || {
         let path = format!("{ROUNDS}/diagnostics");
@@ -50,7 +50,7 @@ fn at_rest(cluster: &Cluster, index: usize) -> Value {
     })
 }
 
-/// How many revisions went out, by what the ledger says.
+/// Number of published revisions according to the ledger.
 fn went_out(cluster: &Cluster) -> i64 {
     cluster.query_one("SELECT count(*) FROM record_publication WHERE state = 'done'")
 }
@@ -58,10 +58,10 @@ fn went_out(cluster: &Cluster) -> i64 {
 #[test]
 fn two_gates_publish_every_revision_of_a_round_once() {
     let Some(cluster) = Cluster::start(GATES, &AT_ONCE) else { return };
-    tell_all(&cluster);
+    post_rounds(&cluster);
     at_rest(&cluster, 0);
     let mut found: BTreeMap<(String, u64), usize> = BTreeMap::new();
-    // Each gate has a bus of its own here, which forgives no copy.
+    // Each gate has a separate bus here, so a duplicate is not hidden.
     for index in 0..GATES {
         for line in topic(&cluster.data(index), TOPIC) {
             let message = &line["payload"];
@@ -80,13 +80,13 @@ fn two_gates_publish_every_revision_of_a_round_once() {
 }
 
 #[test]
-fn on_one_bus_every_revision_is_there_once_though_a_gate_died() {
+fn every_revision_is_on_the_bus_once_although_a_gate_died() {
     let Some(nats) = Nats::start() else { return };
     let url = nats.url();
     let shared = [&AT_ONCE[..], &[("ADMIT_BUS__URL", &url)]].concat();
     let Some(cluster) = Cluster::start(GATES, &shared) else { return };
     thread::scope(|scope| {
-        scope.spawn(|| tell_all(&cluster));
+        scope.spawn(|| post_rounds(&cluster));
         wait_for("it is under way", TIMEOUT, || (went_out(&cluster) > 10).then_some(()));
         cluster.kill(0);
     });
@@ -103,18 +103,19 @@ fn on_one_bus_every_revision_is_there_once_though_a_gate_died() {
     at_rest(&cluster, 0);
     let behind = "SELECT count(*) FROM rounds WHERE published_revision IS DISTINCT FROM revision";
     assert_eq!(cluster.query_one::<i64>(behind), 0, "the newest revision of each is out");
-    let (agrees, said) = cluster.admit(1, &["verify", "--json"]);
-    assert!(agrees, "{said}");
-    let said: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
-    // Each has its message where the ledger says, and a second one would disagree. Beside the rounds
-    // there is only what the gate says itself when its policy takes effect.
-    let messages = said["checked"]["messages"].as_i64().unwrap();
-    assert!(messages >= went_out(&cluster) && messages <= went_out(&cluster) + 1, "{said}");
-    assert_eq!(said["messages_of_others"], 0, "{said}");
-    // The server says when it has a message already; the gate then does not say when it went.
+    let (agrees, printed) = cluster.admit(1, &["verify", "--json"]);
+    assert!(agrees, "{printed}");
+    let printed: Value =
+        serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}"));
+    // Each message is where the ledger records it; a second one would be a disagreement. The only other
+    // messages are the governance events of a policy activation.
+    let messages = printed["checked"]["messages"].as_i64().unwrap();
+    assert!(messages >= went_out(&cluster) && messages <= went_out(&cluster) + 1, "{printed}");
+    assert_eq!(printed["messages_of_others"], 0, "{printed}");
+    // If the server already has a message, the gate does not record a publish time.
     let copies = "SELECT count(*) FROM record_publication_history \
                   WHERE what = 'done' AND who IS NULL AND evidence NOT LIKE '%published_at%'";
-    assert_eq!(cluster.query_one::<i64>(copies), 0, "nobody sent one that was there");
+    assert_eq!(cluster.query_one::<i64>(copies), 0, "no duplicate was sent");
     let again = cluster
         .with(0, |gate| post_source_ok(&mut gate.client(), "stats_ready", &Round::nth(0).ready()));
     assert_eq!(again["disposition"], "replay");

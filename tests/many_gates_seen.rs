@@ -1,4 +1,4 @@
-//! What operators are shown of a ledger that several gates share.
+//! Operator views of a ledger that several gates share.
 
 use std::process::Command;
 
@@ -10,17 +10,17 @@ use crate::support::events::match_begin;
 use crate::support::gate;
 use crate::support::{TIMEOUT, wait_for};
 
-fn parsed(said: &str) -> Value {
-    serde_json::from_str(said).unwrap_or_else(|error| panic!("{error}: {said}"))
+fn parsed(reply: &str) -> Value {
+    serde_json::from_str(reply).unwrap_or_else(|error| panic!("{error}: {reply}"))
 }
 
 #[test]
-fn the_gates_of_a_ledger_are_listed_with_whether_they_live() {
+fn the_gates_of_a_ledger_are_listed_with_their_liveness() {
     let Some(cluster) = Cluster::start(2, &[]) else { return };
     let status = || {
-        let (went_well, said) = cluster.admit(1, &["ledger", "status", "--json"]);
-        assert!(went_well, "{said}");
-        parsed(&said)["gates"].clone()
+        let (went_well, printed) = cluster.admit(1, &["ledger", "status", "--json"]);
+        assert!(went_well, "{printed}");
+        parsed(&printed)["gates"].clone()
     };
     let alive = |gates: &Value| -> Vec<(String, bool)> {
         let gates = gates.as_array().unwrap().iter();
@@ -42,28 +42,28 @@ fn the_gates_of_a_ledger_are_listed_with_whether_they_live() {
         (alive(&gates)[0] == ("gate-0".to_owned(), false)).then_some(gates)
     });
     assert_eq!((&gates[0]["id"], &gates[1]["id"]), (&json!("gate-1"), &json!("gate-0")));
-    let (went_well, said) = cluster.admit(1, &["ledger", "status"]);
-    assert!(went_well && said.contains("lease until"), "{said}");
-    let line = |id: &str| said.lines().find(|line| line.starts_with(id)).unwrap().to_owned();
-    assert!(line("gate-0").ends_with("gone") && line("gate-1").ends_with("alive"), "{said}");
+    let (went_well, printed) = cluster.admit(1, &["ledger", "status"]);
+    assert!(went_well && printed.contains("lease until"), "{printed}");
+    let line = |id: &str| printed.lines().find(|line| line.starts_with(id)).unwrap().to_owned();
+    assert!(line("gate-0").ends_with("gone") && line("gate-1").ends_with("alive"), "{printed}");
     cluster.open(0);
     assert_eq!(alive(&status()), both, "each is listed once, with its newest start");
     cluster.stop_all();
 }
 
-/// Runs `admit verify` as a user of the database; whether it went well, and what it printed.
+/// Runs `admit verify` as a database user; returns whether it succeeded, and its output.
 fn verify(server: &Server, user: &str, more: &[&str]) -> (bool, String) {
     let url = server.url("postgres").replacen("postgres@", &format!("{user}@"), 1);
     let folder = tempfile::tempdir().unwrap();
     let mut command: Command = gate::admit(["verify", "--ledger", &url]);
     command.args(more).arg("--data").arg(folder.path());
     let output = command.output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).unwrap())
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(printed).unwrap())
 }
 
 #[test]
-fn verify_has_the_database_look_into_its_indexes_or_says_why_not() {
+fn verify_checks_the_database_indexes_or_reports_why_not() {
     let Some(cluster) = Cluster::start(1, &[]) else { return };
     cluster.with(0, |gate| gate.client().submit(&match_begin(1, "a")).processed());
     let server = &cluster.server;
@@ -73,36 +73,36 @@ fn verify_has_the_database_look_into_its_indexes_or_says_why_not() {
     let offered = "SELECT count(*) FROM pg_available_extensions WHERE name = 'amcheck'";
     let is_offered = sql(offered) == "1";
 
-    // Not installed, and not to be: everything else is checked.
-    let (agrees, said) = verify(server, "looker", &["--json"]);
-    assert!(agrees, "{said}");
-    let report = parsed(&said);
+    // Not installed and not permitted: everything else is checked.
+    let (agrees, printed) = verify(server, "looker", &["--json"]);
+    assert!(agrees, "{printed}");
+    let report = parsed(&printed);
     let why = report["indexes_not_checked_why"].as_str().expect("why not").to_owned();
     assert!(why.contains("CREATE EXTENSION amcheck"), "{why}");
     assert_eq!((&report["checked"]["indexes"], &report["agrees"]), (&json!(0), &json!(true)));
-    let (_, said) = verify(server, "looker", &[]);
-    assert!(said.contains("indexes not checked: amcheck is not installed"), "{said}");
+    let (_, printed) = verify(server, "looker", &[]);
+    assert!(printed.contains("indexes not checked: amcheck is not installed"), "{printed}");
     if !is_offered {
         return cluster.stop_all();
     }
 
-    // Not installed, but it may be: nothing of it stays.
-    let (agrees, said) = verify(server, "postgres", &["--json"]);
-    let report = parsed(&said);
-    assert!(agrees && report["checked"]["indexes"].as_u64().unwrap() > 40, "{said}");
+    // Not installed but permitted: it is removed afterwards.
+    let (agrees, printed) = verify(server, "postgres", &["--json"]);
+    let report = parsed(&printed);
+    assert!(agrees && report["checked"]["indexes"].as_u64().unwrap() > 40, "{printed}");
     assert_eq!(report["indexes_not_checked_why"], Value::Null);
     assert_eq!(sql("SELECT count(*) FROM pg_extension WHERE extname = 'amcheck'"), "0");
 
-    // Installed, wherever that is; first not allowed, then allowed.
+    // Installed in any schema; first without, then with permission.
     sql("CREATE SCHEMA tools; CREATE EXTENSION amcheck SCHEMA tools; \
          GRANT USAGE ON SCHEMA tools TO looker");
-    let (agrees, said) = verify(server, "looker", &[]);
-    assert!(agrees && said.contains("this user may not call amcheck"), "{said}");
+    let (agrees, printed) = verify(server, "looker", &[]);
+    assert!(agrees && printed.contains("this user may not call amcheck"), "{printed}");
     sql("GRANT EXECUTE ON FUNCTION tools.bt_index_check(regclass, boolean) TO looker");
-    let (agrees, said) = verify(server, "looker", &["--json"]);
-    assert!(agrees && parsed(&said)["checked"]["indexes"].as_u64().unwrap() > 40, "{said}");
+    let (agrees, printed) = verify(server, "looker", &["--json"]);
+    assert!(agrees && parsed(&printed)["checked"]["indexes"].as_u64().unwrap() > 40, "{printed}");
 
-    // A row that its index does not lead to.
+    // A row that is missing in its index.
     let ready = |is: bool| {
         format!(
             "UPDATE pg_index SET indisready = {is}, indisvalid = {is} \
@@ -114,7 +114,7 @@ fn verify_has_the_database_look_into_its_indexes_or_says_why_not() {
         "INSERT INTO effect_history (seq, n, at, attempt, what, epoch) VALUES (1, 1, 1, 1, 'done', 1)",
     );
     sql(&ready(true));
-    let (agrees, said) = verify(server, "looker", &[]);
-    assert!(!agrees && said.contains("effect_history_pkey: "), "{said}");
+    let (agrees, printed) = verify(server, "looker", &[]);
+    assert!(!agrees && printed.contains("effect_history_pkey: "), "{printed}");
     cluster.stop_all();
 }

@@ -1,4 +1,4 @@
-//! What vacuum has to do for a ledger in PostgreSQL, and that it can.
+//! Vacuum of a ledger in PostgreSQL: settings and effect.
 
 use std::thread;
 
@@ -10,7 +10,7 @@ use crate::support::{TIMEOUT, wait_for};
 const EVENTS: u64 = 400;
 const PRODUCERS: u64 = 4;
 
-/// How often rows of a table were changed, and how often without touching an index.
+/// Number of updates of a table, and of those that changed no index.
 fn changes(cluster: &Cluster, table: &str) -> (i64, i64) {
     let sql = format!(
         "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = '{table}'"
@@ -20,7 +20,7 @@ fn changes(cluster: &Cluster, table: &str) -> (i64, i64) {
 }
 
 #[test]
-fn what_is_changed_again_and_again_stays_small() {
+fn frequently_updated_tables_stay_small() {
     let Some(cluster) = Cluster::start(2, &[]) else { return };
     thread::scope(|scope| {
         for producer in 0..PRODUCERS {
@@ -34,7 +34,7 @@ fn what_is_changed_again_and_again_stays_small() {
     });
     let commits: i64 = cluster.query_one("SELECT last_seq FROM head");
     assert_eq!(commits as u64, EVENTS);
-    // Sessions tell what they did when they have nothing to do for a moment.
+    // Sessions report their statistics when they become idle.
     let published = wait_for("the statistics are in", TIMEOUT, || {
         let (changed, _) = changes(&cluster, "effect");
         (changed as u64 >= EVENTS).then_some(changed)
@@ -50,7 +50,7 @@ fn what_is_changed_again_and_again_stays_small() {
     for table in ["head", "run", "gate"] {
         assert!(pages(table) <= 4, "{table} has {} pages after {published} steps", pages(table));
     }
-    // What died is room for what comes: another round of the same makes nothing larger.
+    // Dead rows are reused: a second round of the same updates does not grow the table.
     let vacuum = || cluster.server.run("postgres", "VACUUM claim_token").unwrap();
     vacuum();
     let before = pages("claim_token");
@@ -64,10 +64,10 @@ fn what_is_changed_again_and_again_stays_small() {
 }
 
 #[test]
-fn every_table_says_what_vacuum_is_to_do() {
+fn every_table_has_explicit_vacuum_settings() {
     let places = [("ADMIT_LEDGER__PARTITION_PLACES", "1000")];
     let Some(cluster) = Cluster::start(1, &places) else { return };
-    // Partitions are made by the first commit that needs them.
+    // Partitions are created by the first commit that needs them.
     cluster.with(0, |gate| gate.client().submit(&match_begin(1, "a")).processed());
     let has = |table: &str, option: &str| -> bool {
         cluster.query_one::<i64>(&format!(
@@ -75,7 +75,7 @@ fn every_table_says_what_vacuum_is_to_do() {
              AND o LIKE '{option}=%'"
         )) == 1
     };
-    let grown = cluster.rows("SELECT name FROM row_counts");
+    let grown = cluster.rows("SELECT name FROM growth");
     assert!(grown.len() >= 2);
     let grown = grown.iter().map(|row| row.get::<String>(0));
     let keys = (0..16).map(|n| format!("key_index_{n}"));

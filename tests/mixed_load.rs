@@ -1,5 +1,5 @@
-//! A mixed load from a program nobody here wrote: memory stays bounded, and every event that was
-//! called accepted is found afterwards.
+//! A mixed load from a third-party program: memory stays bounded, and every accepted event is found
+//! afterwards.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,13 +11,13 @@ use crate::support::ledger;
 use crate::support::machine::{Requirement, has, skip, text};
 use crate::support::{sql, wait_for};
 
-/// What the gate may hold at most, at any moment of the load and after it. A debug build with its
-/// key index of the recent past takes about a third of it.
+/// Maximum memory of the gate during and after the load. A debug build with its key index needs about a
+/// third of it.
 const RESIDENT_BYTES_MAX: u64 = 384 * 1024 * 1024;
 
 const CONNECTIONS: u32 = 64;
 
-/// The gate's memory now, in bytes; none when the machine does not say.
+/// Resident memory of the gate in bytes; `None` if unavailable.
 fn resident_bytes(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -26,11 +26,11 @@ fn resident_bytes(pid: u32) -> Option<u64> {
 }
 
 fn seconds() -> u64 {
-    let asked = std::env::var("ADMIT_TEST_LOAD_SECONDS").ok();
-    asked.map_or(20, |text| text.parse().expect("ADMIT_TEST_LOAD_SECONDS is a number"))
+    let seconds = std::env::var("ADMIT_TEST_LOAD_SECONDS").ok();
+    seconds.map_or(20, |text| text.parse().expect("ADMIT_TEST_LOAD_SECONDS is a number"))
 }
 
-/// The keys that the load saw accepted for the first time, as its threads noted them.
+/// Keys whose first acceptance the load recorded, by thread.
 fn accepted(folder: &Path) -> BTreeSet<String> {
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let texts = files.map(|file| std::fs::read_to_string(file).unwrap());
@@ -38,7 +38,7 @@ fn accepted(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_mixed_load_is_held_with_bounded_memory_and_nothing_accepted_is_lost() {
+fn under_a_mixed_load_memory_is_bounded_and_no_accepted_event_is_lost() {
     if !has("wrk") {
         skip(Requirement::Wrk, "wrk is not installed; `cargo xtask setup` installs it");
         return;
@@ -67,20 +67,20 @@ fn a_mixed_load_is_held_with_bounded_memory_and_nothing_accepted_is_lost() {
         most = most.max(resident_bytes(gate.pid()).unwrap_or(0));
         wrk.try_wait().unwrap()
     });
-    let said = wrk.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let printed = wrk.wait_with_output().unwrap();
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
     let after = resident_bytes(gate.pid()).expect("the gate is still there");
-    assert!(said.contains("unexpected responses: 0\n"), "{said}");
-    assert!(!said.contains("Socket errors"), "{said}");
+    assert!(printed.contains("unexpected responses: 0\n"), "{printed}");
+    assert!(!printed.contains("Socket errors"), "{printed}");
     assert!(
         most.max(after) <= RESIDENT_BYTES_MAX,
-        "{before} bytes before, {most} at most, {after} after:\n{said}"
+        "{before} bytes before, {most} at most, {after} after:\n{printed}"
     );
 
-    // A thread that is stopped in the middle of a request did not note its last answers.
+    // A thread that is stopped during a request did not record its last replies.
     let accepted = accepted(notes.path());
     eprintln!("{} accepted; resident: {before}, at most {most}, {after} after", accepted.len());
-    assert!(accepted.len() > 200, "{} events are no load:\n{said}", accepted.len());
+    assert!(accepted.len() > 200, "{} events are no load:\n{printed}", accepted.len());
     let query = "SELECT idempotency_key FROM pixel_receipts WHERE status = 'processed'";
     let kept: BTreeSet<String> = sql::query_column(folder.path(), query).into_iter().collect();
     let lost: Vec<&String> = accepted.difference(&kept).take(5).collect();

@@ -1,4 +1,4 @@
-//! What an operator and their programs see: metrics, the API's own description, verification.
+//! Operator interfaces: metrics, the OpenAPI document, verification.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
@@ -18,7 +18,7 @@ fn page(gate: &Gate) -> String {
     String::from_utf8(answer.body).expect("text")
 }
 
-/// The value of a series on the page.
+/// Value of a series on the metrics page.
 fn value(page: &str, series: &str) -> f64 {
     let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     let value = line.unwrap_or_else(|| panic!("{series} is not on the page:\n{page}"));
@@ -26,18 +26,18 @@ fn value(page: &str, series: &str) -> f64 {
 }
 
 #[test]
-fn metrics_tell_of_commits_and_of_the_disk() {
+fn metrics_cover_commits_and_the_disk() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let commits = |page: &str| value(page, "admit_ledger_commit_duration_seconds_count");
-    // What a start commits, such as looking after what was in flight, is not what is asked here.
+    // Commits of the start, such as recovery, are not counted here.
     let before = commits(&page(&gate));
     let mut client = gate.client();
     for n in 1..=20 {
         client.submit(&match_begin(n, "a")).processed();
     }
     client.submit(&match_begin(1, "a")).duplicate();
-    // The commit is counted before its answers leave.
+    // The commit is counted before its replies are sent.
     let page = page(&gate);
     let admissions = |verdict: &str| {
         let labels = format!("door=\"pixel-control\",verdict=\"{verdict}\"");
@@ -82,7 +82,7 @@ fn a_request_is_found_in_the_log_by_its_trace_id() {
     gate.stop();
 }
 
-/// `admit` with these words, to its end.
+/// Runs `admit` with these arguments to its end.
 fn admit(words: &[&str]) -> Output {
     gate::admit(words).output().unwrap()
 }
@@ -94,7 +94,7 @@ fn verified(folder: &std::path::Path) -> (Option<i32>, Value) {
 }
 
 #[test]
-fn a_good_ledger_verifies_while_the_gate_runs_and_afterwards() {
+fn a_consistent_ledger_verifies_while_the_gate_runs_and_afterwards() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -121,7 +121,7 @@ fn a_good_ledger_verifies_while_the_gate_runs_and_afterwards() {
 }
 
 #[test]
-fn commands_find_the_gate_by_its_data_folder_and_need_no_key_there() {
+fn commands_find_the_gate_by_its_data_folder_and_need_no_key() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let config = folder.path().join("admit.toml");
@@ -132,7 +132,7 @@ fn commands_find_the_gate_by_its_data_folder_and_need_no_key_there() {
     let gate = launch.start();
     let socket = data.join("admit.sock");
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600, "nobody else may knock there");
+    assert_eq!(mode & 0o777, 0o600, "the socket is private");
 
     let claim = ["inbox", "claim", "--consumer", "me", "--json", "--data", text(&data)];
     let claimed = admit(&claim);
@@ -144,12 +144,12 @@ fn commands_find_the_gate_by_its_data_folder_and_need_no_key_there() {
     gate.stop();
     assert!(!socket.exists(), "a gate that ends leaves no socket behind");
     let alone = admit(&[&claim[..], &["--listen", &listen]].concat());
-    let said = String::from_utf8_lossy(&alone.stderr);
-    assert!(said.contains("is it running?"), "{said}");
+    let printed = String::from_utf8_lossy(&alone.stderr);
+    assert!(printed.contains("is it running?"), "{printed}");
 }
 
 #[test]
-fn a_socket_that_was_left_behind_keeps_no_gate_from_starting() {
+fn a_stale_socket_does_not_prevent_a_start() {
     let data = tempfile::tempdir().unwrap();
     Gate::on(data.path()).kill();
     assert!(data.path().join("admit.sock").exists(), "a gate that is killed cannot tidy up");
@@ -160,7 +160,7 @@ fn a_socket_that_was_left_behind_keeps_no_gate_from_starting() {
 }
 
 #[test]
-fn whatever_is_changed_in_a_ledger_is_named() {
+fn verify_names_every_changed_row() {
     if sql::skip_on_postgres() {
         return;
     }
@@ -224,7 +224,7 @@ fn whatever_is_changed_in_a_ledger_is_named() {
 }
 
 #[test]
-fn a_changed_body_of_any_door_is_a_disagreement_and_what_is_left_out_is_said() {
+fn verify_finds_a_changed_body_at_any_door_and_reports_what_it_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let config = folder.path().join("admit.toml");
@@ -246,12 +246,15 @@ fn a_changed_body_of_any_door_is_a_disagreement_and_what_is_left_out_is_said() {
         let output = admit(&words);
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
-    let (code, said) = verify(&["--config", text(&config)]);
-    assert!(code == Some(0) && said.ends_with("\neverything agrees\n"), "{said}");
-    let (code, said) = verify(&[]);
-    assert!(said.contains("not recomputed: 1 with their digest only"), "{said}");
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.ends_with("everything agrees, except that 1 were not recomputed\n"), "{said}");
+    let (code, printed) = verify(&["--config", text(&config)]);
+    assert!(code == Some(0) && printed.ends_with("\neverything agrees\n"), "{printed}");
+    let (code, printed) = verify(&[]);
+    assert!(printed.contains("not recomputed: 1 with their digest only"), "{printed}");
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(
+        printed.ends_with("everything agrees, except that 1 were not recomputed\n"),
+        "{printed}"
+    );
     for seq in 1..=3 {
         let query = format!("SELECT bytes FROM body WHERE seq = {seq}");
         let whole: Vec<u8> = sql::query_one(&data, &query);
@@ -261,16 +264,16 @@ fn a_changed_body_of_any_door_is_a_disagreement_and_what_is_left_out_is_said() {
         };
         put(b"{\"total\":7}");
         for words in [&["--config", text(&config)][..], &[]] {
-            let (code, said) = verify(words);
-            assert_eq!(code, Some(1), "{said}");
-            assert!(said.contains(&format!("-{seq}: digest: ")), "{said}");
+            let (code, printed) = verify(words);
+            assert_eq!(code, Some(1), "{printed}");
+            assert!(printed.contains(&format!("-{seq}: digest: ")), "{printed}");
         }
         put(&whole);
     }
 }
 
 #[test]
-fn the_openapi_document_is_one_to_a_validator() {
+fn the_openapi_document_is_valid() {
     let Some(validator) = python::program("openapi-spec-validator") else { return };
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(&folder.path().join("data"));
@@ -286,17 +289,17 @@ fn the_openapi_document_is_one_to_a_validator() {
     gate.stop();
 }
 
-/// Not among the checks: what must be refused or taken. This door answers 200 to what breaks its
-/// contract, because its producers read the body only.
+/// Excluded checks: which requests must be refused or accepted. This door replies 200 to contract
+/// violations, because its producers read only the body.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
     response_headers_conformance,response_schema_conformance,unsupported_method,\
     allow_header_conformance,ignored_auth";
 
 #[test]
-fn strangers_requests_made_from_the_document_get_documented_answers_only() {
+fn requests_generated_from_the_openapi_document_get_documented_responses_only() {
     let Some(schemathesis) = python::program("schemathesis") else { return };
     let folder = tempfile::tempdir().unwrap();
-    // Who waits for news of an empty stream waits as long as it may.
+    // A long poll on an empty stream waits for its full timeout.
     let launch = Launch::on(&folder.path().join("data"));
     let gate = launch.variable("ADMIT_LIMITS__WAIT_MS_MAX", "20").start();
     for n in 1..=3 {
@@ -310,9 +313,9 @@ fn strangers_requests_made_from_the_document_get_documented_answers_only() {
         .args(["--no-color", "--suppress-health-check", "all", "--warnings", "off"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("No issues found") && !said.contains("Tested: 0"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("No issues found") && !printed.contains("Tested: 0"), "{printed}");
     gate.client().submit(&match_begin(4, "a")).processed();
     gate.stop();
     let (code, report) = verified(&folder.path().join("data"));

@@ -1,4 +1,4 @@
-//! What operators are answered: what failed, why, and what to do about it.
+//! Error messages for operators: what failed, why, and what to do.
 
 use std::process::Output;
 use std::sync::mpsc;
@@ -26,7 +26,7 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
-fn a_door_that_does_not_exist_is_an_error_that_names_those_that_do() {
+fn an_unknown_door_is_an_error_that_lists_the_known_ones() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     gate.client().submit(&sample()).processed();
@@ -37,9 +37,9 @@ fn a_door_that_does_not_exist_is_an_error_that_names_those_that_do() {
         &["quarantine", "list", "--door", "events"],
     ] {
         let output = run(&[words, &["--data", data]].concat());
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
-        assert!(said.contains("no door") && said.contains("pixel-control"), "{said}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {printed}");
+        assert!(printed.contains("no door") && printed.contains("pixel-control"), "{printed}");
     }
     let output = run(&["receipts", "list", "--door", "skyra", "--data", data]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "nothing found\n"));
@@ -47,7 +47,7 @@ fn a_door_that_does_not_exist_is_an_error_that_names_those_that_do() {
 }
 
 #[test]
-fn nothing_to_reconcile_is_no_failure() {
+fn reconcile_without_ambiguities_succeeds() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let data = folder.path().to_str().expect("a path of text");
@@ -56,13 +56,13 @@ fn nothing_to_reconcile_is_no_failure() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(stdout(&output).contains("nothing to resolve"), "{output:?}");
     let output = run(&[&all[..], &["--json"]].concat());
-    let told: Value = serde_json::from_slice(&output.stdout).expect("json");
-    assert_eq!((output.status.code(), told), (Some(0), json!({ "resolved": [] })));
+    let printed: Value = serde_json::from_slice(&output.stdout).expect("json");
+    assert_eq!((output.status.code(), printed), (Some(0), json!({ "resolved": [] })));
     gate.stop();
 }
 
 #[test]
-fn a_shown_config_has_no_credentials_in_any_url() {
+fn config_show_prints_no_credentials_in_urls() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("admit.toml");
     let config = r#"
@@ -95,7 +95,7 @@ fn a_shown_config_has_no_credentials_in_any_url() {
 }
 
 #[test]
-fn names_that_lead_elsewhere_in_a_path_are_refused() {
+fn names_that_escape_their_path_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("admit.toml");
     for name in [".", ".."] {
@@ -121,14 +121,14 @@ fn names_that_lead_elsewhere_in_a_path_are_refused() {
 }
 
 #[test]
-fn a_foreign_host_at_an_open_gate_is_told_what_to_configure() {
+fn an_unknown_host_header_is_refused_with_the_setting_to_change() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     for path in ["/v1/admissions", "/metrics"] {
         let answer = gate.client().send("GET", path, &[("Host", "gate.example")], b"").unwrap();
-        let said = answer.json();
-        assert_eq!((answer.status, &said["error"]["code"]), (403, &json!("forbidden")), "{said}");
-        let message = said["error"]["message"].as_str().expect("a message");
+        let reply = answer.json();
+        assert_eq!((answer.status, &reply["error"]["code"]), (403, &json!("forbidden")), "{reply}");
+        let message = reply["error"]["message"].as_str().expect("a message");
         assert!(message.contains("[[principals]]") && message.contains("localhost"), "{message}");
     }
     gate.stop();

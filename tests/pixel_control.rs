@@ -1,4 +1,4 @@
-//! The `pixel-control` door over the wire, as its contract and the real plugin want it.
+//! The `pixel-control` door over HTTP, as its contract and the real plugin require.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier};
@@ -25,7 +25,7 @@ fn gate() -> (tempfile::TempDir, Gate) {
 }
 
 #[test]
-fn the_contracts_own_sample_is_processed_and_then_a_duplicate() {
+fn the_sample_of_the_contract_is_processed_and_then_a_duplicate() {
     let (_folder, gate) = gate();
     let mut client = gate.client();
     let first = client.submit(&sample()).processed();
@@ -50,7 +50,7 @@ fn is_whole_seconds(time: &str) -> bool {
 }
 
 #[test]
-fn both_known_schema_versions_are_accepted_and_an_unknown_one_is_rejected_for_good() {
+fn both_known_schema_versions_are_accepted_and_an_unknown_one_is_rejected_without_retry() {
     let (_folder, gate) = gate();
     let mut client = gate.client();
     let version = |n, version: &str| {
@@ -66,7 +66,7 @@ fn both_known_schema_versions_are_accepted_and_an_unknown_one_is_rejected_for_go
 }
 
 #[test]
-fn a_body_that_is_not_json_is_rejected_in_the_contracts_words() {
+fn a_body_that_is_not_json_is_rejected_with_the_error_of_the_contract() {
     let (_folder, gate) = gate();
     let mut client = gate.client();
     for body in [&b"{"[..], b"", b"not json", b"{\"envelope\":\xff}", b"{}{}", b"\xef\xbb\xbf{}"] {
@@ -89,7 +89,7 @@ fn an_empty_php_array_counts_as_an_object() {
 }
 
 #[test]
-fn what_breaks_the_rules_of_its_category_is_noted_or_in_strict_mode_rejected() {
+fn violations_of_category_rules_are_warnings_and_in_strict_mode_rejections() {
     let valid = [
         match_begin(1, "a"),
         heartbeat(2, "a"),
@@ -118,7 +118,7 @@ fn what_breaks_the_rules_of_its_category_is_noted_or_in_strict_mode_rejected() {
 }
 
 #[test]
-fn other_content_under_a_known_key_is_answered_duplicate_and_kept_as_evidence() {
+fn other_content_under_a_known_key_is_a_duplicate_and_stored_as_evidence() {
     let (_folder, gate) = gate();
     let mut client = gate.client();
     let first = lifecycle(1, "a", "match.begin", "ManiaPlanet.BeginMatch");
@@ -139,7 +139,7 @@ fn other_content_under_a_known_key_is_answered_duplicate_and_kept_as_evidence() 
     assert_eq!(server["event_counts"]["lifecycle"], 1);
     let query = "SELECT bytes FROM body JOIN admission USING (seq) WHERE verdict = 'conflict'";
     let body: Vec<u8> = sql::query_one(gate.data(), query);
-    assert_eq!(String::from_utf8(body).unwrap(), other.body(), "byte for byte what it said");
+    assert_eq!(String::from_utf8(body).unwrap(), other.body(), "byte for byte the first reply");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn all_eleven_fields_of_a_receipt_can_be_read_with_sql_and_over_http() {
     assert_eq!(one["verdict"], "fresh");
 }
 
-/// A time with milliseconds, as the contract writes it.
+/// A time with milliseconds in the format of the contract.
 fn seconds(time: &Value) -> String {
     let time = time.as_str().expect("a time");
     let (whole, _) = time.split_once('.').expect("milliseconds");
@@ -203,7 +203,7 @@ fn seconds(time: &Value) -> String {
 }
 
 #[test]
-fn every_copy_moves_the_counters_before_its_ack() {
+fn every_copy_is_counted_before_its_ack() {
     let (_folder, gate) = gate();
     let mut client = gate.client();
     client.submit(&match_begin(1, "a")).processed();
@@ -218,7 +218,7 @@ fn every_copy_moves_the_counters_before_its_ack() {
 }
 
 #[test]
-fn of_sixty_four_copies_at_once_one_is_processed() {
+fn of_sixty_four_concurrent_copies_one_is_processed() {
     const COPIES: usize = 64;
     let (_folder, gate) = gate();
     let start = Arc::new(Barrier::new(COPIES));
@@ -231,9 +231,9 @@ fn of_sixty_four_copies_at_once_one_is_processed() {
             })
         })
         .collect();
-    let said: Vec<PixelReply> = copies.into_iter().map(|copy| copy.join().unwrap()).collect();
-    let processed = said.iter().filter(|said| said.is_processed()).count();
-    let duplicates = said.iter().filter(|said| said.is_duplicate()).count();
+    let reply: Vec<PixelReply> = copies.into_iter().map(|copy| copy.join().unwrap()).collect();
+    let processed = reply.iter().filter(|reply| reply.is_processed()).count();
+    let duplicates = reply.iter().filter(|reply| reply.is_duplicate()).count();
     assert_eq!((processed, duplicates), (1, COPIES - 1));
 
     let [row] = ledger::receipts(gate.data()).try_into().expect("one receipt");
@@ -243,7 +243,7 @@ fn of_sixty_four_copies_at_once_one_is_processed() {
 }
 
 #[test]
-fn a_rejection_is_kept_and_claims_no_key() {
+fn a_rejection_is_stored_and_claims_no_key() {
     let (_folder, gate) = gate();
     let mut client = gate.client();
     let wrong = match_begin(1, "a").set("/envelope/source_sequence", "soon");
@@ -317,7 +317,7 @@ fn gate_with(config: &str) -> (tempfile::TempDir, Gate) {
 }
 
 #[test]
-fn two_scopes_and_two_logins_never_become_one() {
+fn events_of_two_scopes_and_two_logins_are_never_merged() {
     let (_folder, gate) = gate_with(TWO_ARENAS);
     let mut one = gate.client().with("X-Pixel-Control-Api-Key", "one-key-long-enough");
     let mut two = gate.client().with("Authorization", "Bearer two-key-long-enough");
@@ -346,7 +346,7 @@ fn two_scopes_and_two_logins_never_become_one() {
 }
 
 #[test]
-fn who_has_no_key_or_the_wrong_one_is_told_so_in_the_contracts_words() {
+fn a_missing_or_wrong_key_gets_the_error_of_the_contract() {
     let (_folder, gate) = gate_with(TWO_ARENAS);
     for mut client in [
         gate.client(),
@@ -369,8 +369,8 @@ fn a_producer_that_hangs_up_early_is_still_admitted_once() {
     }
     let mut client = gate.client();
     for n in 1..=20 {
-        let said = client.submit(&match_begin(n, "a").attempt(2));
-        assert!(said.is_accepted(), "{said:?}");
+        let reply = client.submit(&match_begin(n, "a").attempt(2));
+        assert!(reply.is_accepted(), "{reply:?}");
         client.submit(&match_begin(n, "a").attempt(3)).duplicate();
     }
     let server = client.get("/v1/pixel/servers/local/a");

@@ -18,14 +18,14 @@ const VALID: &str = include_str!("fixtures/pixel-control/envelopes.json");
 
 const MUTANTS: usize = 3_000;
 
-/// The variable with the folder of the published texts, which are not in this repository.
+/// Environment variable with the folder of the published schemas, which are not in this repository.
 const PUBLISHED: &str = "ADMIT_TEST_PIXEL_CONTROL_SCHEMAS";
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// Whether the validator takes each request; `None` without Python.
+/// Whether the validator accepts each request; `None` without Python.
 fn verdicts(mode: &str, folder: &Path, requests: &[Value]) -> Option<Vec<bool>> {
     let mut command = Command::new(python::program("python")?);
     command.arg(repository("tests/python/pixel_control_schemas.py")).arg(mode).arg(folder);
@@ -50,7 +50,7 @@ fn is_taken(contract: &PixelControl, request: &Value) -> bool {
     matches!(contract.vet(&Door::new("pixel-control"), submission), Entry::Event(_))
 }
 
-/// Every place in a value, as pointers.
+/// JSON pointers to every value in a document.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     found.push(at.to_owned());
     match value {
@@ -84,7 +84,8 @@ fn any_value(rng: &mut Rng) -> Value {
     values.swap_remove(rng.below(values.len() as u64) as usize)
 }
 
-/// Changes a request in one place: another value, a missing member, one too many, or a part of another.
+/// Mutates a request in one place: another value, a missing member, an extra member, or a part of another
+/// request.
 fn mutate(request: &mut Value, others: &[Value], rng: &mut Rng) {
     let place = any_place(request, rng);
     match rng.below(5) {
@@ -114,7 +115,7 @@ fn mutate(request: &mut Value, others: &[Value], rng: &mut Rng) {
         },
         _ => {
             let other = &others[rng.below(others.len() as u64) as usize];
-            // The same place where there is one, else any: a near miss or a wild one.
+            // The same place if it exists, otherwise any.
             let part = other.pointer(&place).cloned();
             let part =
                 part.unwrap_or_else(|| other.pointer(&any_place(other, rng)).unwrap().clone());
@@ -123,7 +124,7 @@ fn mutate(request: &mut Value, others: &[Value], rng: &mut Rng) {
     }
 }
 
-/// The valid requests, and mutants of them.
+/// The valid requests and their mutants.
 fn requests(mut rng: Rng) -> Vec<Value> {
     let valid: Vec<Value> = serde_json::from_str(VALID).unwrap();
     let mutants = (0..MUTANTS).map(|n| {
@@ -157,12 +158,12 @@ fn compare(mode: &str, folder: &Path) {
 }
 
 #[test]
-fn strict_takes_what_an_independent_validator_takes_by_our_schemas() {
+fn strict_mode_agrees_with_an_independent_validator_on_our_schemas() {
     compare("own", &repository("crates/contracts/schemas/pixel-control"));
 }
 
 #[test]
-fn strict_takes_what_the_published_schemas_take() {
+fn strict_mode_agrees_with_the_published_schemas() {
     match std::env::var_os(PUBLISHED) {
         Some(folder) => compare("published", Path::new(&folder)),
         None => machine::report_skipped(&format!("{PUBLISHED} names no folder of them")),

@@ -1,4 +1,4 @@
-//! What receipts, quarantine and documents show of an event, on every door and over every way to read them.
+//! Receipts, quarantine and documents of an event, at every door and through every interface.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::support::intents::admit;
 use crate::support::machine::text;
 use crate::support::sql;
 
-/// The receipts in quarantine, in ledger order.
+/// Receipts in quarantine, in ledger order.
 fn quarantined(gate: &Gate) -> Vec<Value> {
     let page = gate.client().get("/v1/quarantine");
     page["quarantine"].as_array().expect("a list").clone()
@@ -27,7 +27,7 @@ fn newest(gate: &Gate, verdict: &str) -> Value {
     page["admissions"].as_array().and_then(|all| all.last()).expect("a receipt")["id"].clone()
 }
 
-/// Makes the last publish one whose outcome is not known, as a crash between publish and commit does.
+/// Makes the outcome of the last publish unknown, as a crash between publish and commit does.
 fn lose_the_last_outcome(data: &Path) {
     const LAST: &str = "(SELECT max(seq) FROM effect)";
     let script = format!(
@@ -39,7 +39,7 @@ fn lose_the_last_outcome(data: &Path) {
 }
 
 #[test]
-fn a_receipt_by_the_id_of_the_ledger_shows_state_decision_and_place_on_the_bus() {
+fn a_receipt_by_ledger_id_shows_state_decision_and_bus_position() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let (_, first) = read_decision(&push(&mut gate.client(), &envelope(1)));
@@ -69,15 +69,15 @@ fn a_receipt_by_the_id_of_the_ledger_shows_state_decision_and_place_on_the_bus()
     let listen = gate.address().to_string();
     let found =
         ["reconcile", "--all", "--found", "--yes", "--reason", "there", "--listen", &listen];
-    let (ok, said) = admit(&found);
-    assert!(ok, "{said}");
+    let (ok, printed) = admit(&found);
+    assert!(ok, "{printed}");
     let receipt = of(&gate, &id);
     assert_eq!((&receipt["state"], &receipt["decision"]), (&json!("ADMITTED"), &json!("ADMIT")));
     assert_eq!(receipt["eb_ref"]["offset"], first["eb_ref"]["offset"], "{receipt}");
     assert_eq!(receipt["quarantine"]["stands"], "reconciled", "{receipt}");
     gate.stop();
 
-    // What a person resolves as absent.
+    // An operator resolves it as absent.
     sql::execute(folder.path(), "UPDATE effect SET state = 'refused', evidence = '{}'");
     let gate = Gate::on(folder.path());
     let receipt = of(&gate, &id);
@@ -86,7 +86,7 @@ fn a_receipt_by_the_id_of_the_ledger_shows_state_decision_and_place_on_the_bus()
 }
 
 #[test]
-fn the_document_of_a_receipt_is_the_one_that_was_issued() {
+fn the_document_of_a_receipt_is_the_issued_one() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -119,18 +119,18 @@ fn the_document_of_a_receipt_is_the_one_that_was_issued() {
         assert!(ok, "{shown}");
         assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), expected, "{id}");
     }
-    // A door without documents, and an id of nothing.
+    // A door without documents, and an unknown id.
     client.submit(&sample()).processed();
     let pixel = newest(&gate, "fresh");
     let tag = pixel.as_str().unwrap().rsplit_once('-').unwrap().0;
     for (id, why) in [
         (pixel.as_str().unwrap().to_owned(), "issues no documents"),
-        (format!("{tag}-999"), "no such"),
+        (format!("{tag}-999"), "unknown receipt"),
     ] {
         let answer = client.send("GET", &format!("/v1/receipts/{id}/document"), &[], b"").unwrap();
-        let said = answer.json();
-        assert_eq!((answer.status, &said["error"]["code"]), (404, &json!("not_found")), "{said}");
-        assert!(said["error"]["message"].as_str().unwrap().contains(why), "{said}");
+        let reply = answer.json();
+        assert_eq!((answer.status, &reply["error"]["code"]), (404, &json!("not_found")), "{reply}");
+        assert!(reply["error"]["message"].as_str().unwrap().contains(why), "{reply}");
     }
     gate.stop();
 }
@@ -160,18 +160,18 @@ fn the_ids_of_quarantine_list_can_be_shown_and_released() {
         let words = ["quarantine", "release", id, "--how", "dismissed", "--reason", "a test"];
         admit(&[&words[..], &["--listen", &listen]].concat())
     };
-    let (ok, said) = release(pixel);
-    assert!(!ok && said.contains("ingestion-gate") && said.contains("send the"), "{said}");
-    let (ok, said) = release(own);
-    assert!(ok, "{said}");
-    let (ok, said) = release(own);
-    assert!(!ok && said.contains("not open any more"), "{said}");
+    let (ok, printed) = release(pixel);
+    assert!(!ok && printed.contains("ingestion-gate") && printed.contains("send the"), "{printed}");
+    let (ok, printed) = release(own);
+    assert!(ok, "{printed}");
+    let (ok, printed) = release(own);
+    assert!(!ok && printed.contains("not open any more"), "{printed}");
     assert_eq!(of(&gate, &json!(own))["quarantine"]["stands"], "dismissed");
     gate.stop();
 }
 
 #[test]
-fn a_conflict_carries_a_reason_wherever_it_is_listed() {
+fn a_conflict_has_a_reason_in_every_list() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -204,7 +204,7 @@ fn a_conflict_carries_a_reason_wherever_it_is_listed() {
 }
 
 #[test]
-fn a_kept_refusal_names_the_code_that_the_producer_was_answered() {
+fn a_stored_refusal_has_the_code_that_the_producer_received() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -222,12 +222,12 @@ fn a_kept_refusal_names_the_code_that_the_producer_was_answered() {
         ("/v1/events", "not json"),
     ] {
         let key = ("Idempotency-Key", "k");
-        // Some contracts answer with problem details.
+        // Some contracts reply with problem details.
         let answer = client.send("POST", path, &[json_type, key], body.as_bytes()).unwrap();
-        let said: Value = serde_json::from_slice(&answer.body).expect("json");
-        let code = [&said["error"]["code"], &said["ack"]["code"], &said["error"]];
+        let reply: Value = serde_json::from_slice(&answer.body).expect("json");
+        let code = [&reply["error"]["code"], &reply["ack"]["code"], &reply["error"]];
         let code = code.into_iter().find(|code| code.is_string());
-        replied.push(code.unwrap_or_else(|| panic!("{path}: {said}")).clone());
+        replied.push(code.unwrap_or_else(|| panic!("{path}: {reply}")).clone());
     }
     let mut invalid = envelope(3);
     invalid["payload"]["amount"] = "much".into();
@@ -269,9 +269,9 @@ fn every_error_of_the_ingestion_gate_has_one_shape() {
     ];
     for (method, path, headers, body, status, code) in cases {
         let answer = gate.client().send(method, path, headers, body).unwrap();
-        let said = answer.json();
-        assert_eq!((answer.status, &said["error"]), (status, &json!(code)), "{method} {path}");
-        assert!(said["detail"].is_string() && said["retryable"].is_boolean(), "{path}: {said}");
+        let reply = answer.json();
+        assert_eq!((answer.status, &reply["error"]), (status, &json!(code)), "{method} {path}");
+        assert!(reply["detail"].is_string() && reply["retryable"].is_boolean(), "{path}: {reply}");
     }
     gate.stop();
 }

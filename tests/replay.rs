@@ -1,5 +1,5 @@
-//! The substrate may change, the semantics may not: the same 2,000 events, with copies, collisions
-//! and cuts, come to the same decisions, receipts and doubts on every bus.
+//! The same 2,000 events, with copies, collisions and disconnects, get the same decisions, receipts and
+//! ambiguities on every bus.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use admit_gate::{DoorMount, Gate, GateParts, Limits, Principals, SystemClock, se
 use admit_ledger::DocumentReader as _;
 use admit_ledger::sqlite::{Options, SqliteLedger};
 use admit_testkit::clock::ManualClock;
-use admit_testkit::faulty_bus::{FaultyBus, Trouble};
+use admit_testkit::faulty_bus::{FaultyBus, MessageFault};
 use http::HeaderName;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -29,26 +29,27 @@ use tokio_util::sync::CancellationToken;
 use crate::support::http::Client;
 use crate::support::ingest::{PUSH, RUN, STREAM, envelope, golden};
 
-/// Events that are pushed, copies and collisions included.
+/// Number of pushes, including copies and collisions.
 const PUSHES: u64 = 2_000;
-/// Of so many pushes the last is a copy of an earlier one, and the one before it collides with one.
+/// Of each group of this many pushes, the last is a copy of an earlier one, and the one before it collides
+/// with one.
 const ROUND: u64 = 5;
-/// Producers at once.
+/// Number of concurrent producers.
 const PRODUCERS: usize = 8;
-/// The clock of the gate stands still while that of a server goes on.
+/// The clock of the gate is fixed; that of a server is not.
 const CLOCK_SLACK: Duration = Duration::from_secs(3_600);
-/// How long after it was given up a publish may still land.
+/// How late an abandoned publish may still arrive.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A bus, by its name.
-struct Substrate {
+/// A bus with its name.
+struct BusUnderTest {
     name: &'static str,
     bus: Arc<dyn Bus>,
-    /// Whatever must live as long as the bus.
+    /// Values that must live as long as the bus.
     _home: Box<dyn std::any::Any>,
 }
 
-/// The real ingest path, on a bus that gets into trouble on demand.
+/// The real ingest path on a bus with injected faults.
 struct World {
     address: SocketAddr,
     bus: Arc<FaultyBus>,
@@ -84,7 +85,7 @@ impl World {
             settings: IngestSettings {
                 publish_wait: Duration::from_secs(60),
                 probe_every: Duration::from_secs(3_600),
-                // Failures are what is played here; they must not close the door.
+                // Failures are intended here and must not close the door.
                 rules: admit_contracts::ingestion_gate::health::HealthThresholds {
                     publish_failures_max: u32::MAX,
                     ..Default::default()
@@ -119,7 +120,7 @@ impl World {
         Self { address, bus, ledger, clock, stop, runtime, _folder: folder }
     }
 
-    /// Pushes envelopes, several at a time, and says what became of each.
+    /// Pushes envelopes concurrently, and returns the outcome of each.
     fn push(&self, envelopes: &[Value]) -> Vec<String> {
         let answers = Mutex::new(vec![String::new(); envelopes.len()]);
         thread::scope(|scope| {
@@ -130,9 +131,9 @@ impl World {
                     for place in (first..envelopes.len()).step_by(PRODUCERS) {
                         let body = envelopes[place].to_string();
                         let answer = client.send("POST", PUSH, &[], body.as_bytes()).unwrap();
-                        let said = answer.json();
-                        assert_eq!(answer.status, 200, "{said}");
-                        answers.lock().unwrap()[place] = outcome(&said);
+                        let reply = answer.json();
+                        assert_eq!(answer.status, 200, "{reply}");
+                        answers.lock().unwrap()[place] = outcome(&reply);
                     }
                 });
             }
@@ -140,7 +141,7 @@ impl World {
         answers.into_inner().unwrap()
     }
 
-    /// Every doubt, without where and when things are: that differs.
+    /// Every ambiguity, without positions and times, which differ between buses.
     fn doubts(&self) -> Vec<Value> {
         let listed = Client::to(self.address).get(&format!("/v1/reconcile?run={RUN}&limit=500"));
         let mut doubts: Vec<Value> = listed["ambiguous"].as_array().unwrap().clone();
@@ -164,7 +165,7 @@ impl World {
         format!("{} {} {}", key, answer.status, answer.json()["state"])
     }
 
-    /// How often each event is on the bus.
+    /// Number of messages on the bus per event.
     fn on_the_bus(&self) -> BTreeMap<String, usize> {
         let mut seen = BTreeMap::new();
         for partition in 0.. {
@@ -196,16 +197,16 @@ impl World {
     }
 }
 
-/// The decision, its reason, the key and the receipt; not where the message is.
-fn outcome(said: &Value) -> String {
-    let receipt = &said["receipt"];
+/// Decision, reason, key and receipt, without the bus position.
+fn outcome(reply: &Value) -> String {
+    let receipt = &reply["receipt"];
     format!(
         "{} {} {} {}",
-        said["decision"], receipt["reason_codes"], receipt["dedupe_key"], receipt["receipt_id"]
+        reply["decision"], receipt["reason_codes"], receipt["dedupe_key"], receipt["receipt_id"]
     )
 }
 
-/// The pushes, in waves in which no event comes twice.
+/// The pushes in waves; each event occurs at most once in a wave.
 fn waves() -> Vec<Vec<Value>> {
     let (mut waves, mut wave, mut fresh) = (Vec::new(), Vec::new(), 0);
     for n in 0..PUSHES {
@@ -229,15 +230,15 @@ fn waves() -> Vec<Vec<Value>> {
     waves
 }
 
-/// Some events get into trouble, by their number.
+/// Injects faults for some events, by their number.
 fn trouble(bus: &FaultyBus) {
     let class = golden()["event_class"].as_str().unwrap().to_owned();
     for n in 1..PUSHES {
         let key = names::dedupe_key(RUN, &class, &format!("event-{n}"));
         match n % 60 {
-            7 => bus.on(&key, Trouble::AcceptThenCut),
-            23 => bus.on(&key, Trouble::Refuse),
-            41 => bus.on(&key, Trouble::LandLater),
+            7 => bus.on(&key, MessageFault::AcceptThenCut),
+            23 => bus.on(&key, MessageFault::Refuse),
+            41 => bus.on(&key, MessageFault::LandLater),
             _ => {}
         }
     }
@@ -254,7 +255,7 @@ struct Transcript {
     on_the_bus: BTreeMap<String, usize>,
 }
 
-fn replay(substrate: &Substrate) -> Transcript {
+fn replay(substrate: &BusUnderTest) -> Transcript {
     let world = World::on(Arc::clone(&substrate.bus));
     trouble(&world.bus);
     let waves = waves();
@@ -267,7 +268,7 @@ fn replay(substrate: &Substrate) -> Transcript {
     let doubtful = |event: &Value| doubts.iter().any(|one| one["event_id"] == event["event_id"]);
     let again: Vec<Value> =
         waves.iter().flatten().filter(|event| doubtful(event)).cloned().collect();
-    // One after the other: an event may be among them twice, as it was and with other content.
+    // Sequentially: an event may occur twice, unchanged and with other content.
     let again = again.iter().flat_map(|event| world.push(std::slice::from_ref(event))).collect();
     let run = world.runtime.block_on(world.ledger.run(RUN.to_owned())).unwrap().unwrap();
     let transcript = Transcript {
@@ -282,25 +283,25 @@ fn replay(substrate: &Substrate) -> Transcript {
     transcript
 }
 
-fn file() -> Substrate {
+fn file() -> BusUnderTest {
     let folder = tempfile::tempdir().unwrap();
     let bus = Arc::new(FileBus::open(FileOptions::new(folder.path())).unwrap());
-    Substrate { name: "file", bus, _home: Box::new(folder) }
+    BusUnderTest { name: "file", bus, _home: Box::new(folder) }
 }
 
 #[cfg(feature = "nats")]
-fn nats() -> Option<Substrate> {
+fn nats() -> Option<BusUnderTest> {
     use admit_bus::nats::{NatsBus, Options};
     let server = admit_testkit::servers::Nats::start()?;
     let topics = contract().topics();
     let options = Options { clock_slack: CLOCK_SLACK, ..Options::new(server.url()) };
     let opening = NatsBus::open(options, &topics);
     let bus = Runtime::new().unwrap().block_on(opening).unwrap();
-    Some(Substrate { name: "nats", bus: Arc::new(bus), _home: Box::new(server) })
+    Some(BusUnderTest { name: "nats", bus: Arc::new(bus), _home: Box::new(server) })
 }
 
 #[cfg(feature = "kafka")]
-fn kafka() -> Substrate {
+fn kafka() -> BusUnderTest {
     use admit_bus::kafka::{KafkaBus, MockCluster, Options};
     let cluster = MockCluster::new(3).unwrap();
     let topics = contract().topics();
@@ -313,37 +314,41 @@ fn kafka() -> Substrate {
     };
     let opening = KafkaBus::open(options, &topics);
     let bus = Runtime::new().unwrap().block_on(opening).unwrap();
-    Substrate { name: "kafka", bus: Arc::new(bus), _home: Box::new(cluster) }
+    BusUnderTest { name: "kafka", bus: Arc::new(bus), _home: Box::new(cluster) }
 }
 
 #[cfg(feature = "kinesis")]
-fn kinesis(runtime: &Runtime) -> Option<Substrate> {
-    use admit_bus::kinesis::{Keys, KinesisBus, Options};
+fn kinesis(runtime: &Runtime) -> Option<BusUnderTest> {
+    use admit_bus::kinesis::{KinesisBus, KinesisKeys, Options};
     let server = admit_testkit::servers::KinesisLocal::start()?;
     let options = Options {
         region: Some("eu-central-1".to_owned()),
         endpoint: Some(format!("http://{}", server.address())),
-        keys: Some(Keys::new("suite-access-key", "suite-secret-key")),
+        keys: Some(KinesisKeys::new("suite-access-key", "suite-secret-key")),
         create_streams: true,
         shards: 3,
         clock_slack: CLOCK_SLACK,
         ..Options::new(Arc::new(SystemClock))
     };
     let bus = runtime.block_on(KinesisBus::open(options, &contract().topics())).unwrap();
-    Some(Substrate { name: "kinesis", bus: Arc::new(bus), _home: Box::new(server) })
+    Some(BusUnderTest { name: "kinesis", bus: Arc::new(bus), _home: Box::new(server) })
 }
 
 #[test]
-fn the_same_events_come_to_the_same_decisions_on_every_bus() {
+fn the_same_events_get_the_same_decisions_on_every_bus() {
     let runtime = Runtime::new().unwrap();
     let _entered = runtime.enter();
     let expected = replay(&file());
     assert!(expected.doubts.len() > 60, "{}", expected.doubts.len());
     assert!(expected.on_the_bus.values().all(|count| *count == 1), "nothing is there twice");
-    let said = |word: &str| expected.answers.iter().filter(|one| one.contains(word)).count();
-    assert!(said("\"ADMIT\"") > 1_000 && said("\"DUPLICATE\"") > 300, "{:?}", said("\"ADMIT\""));
-    assert!(said("PAYLOAD_HASH_MISMATCH") > 300 && said("PUBLISH_AMBIGUOUS") > 60);
-    let others: Vec<Option<Substrate>> = vec![
+    let count_of = |word: &str| expected.answers.iter().filter(|one| one.contains(word)).count();
+    assert!(
+        count_of("\"ADMIT\"") > 1_000 && count_of("\"DUPLICATE\"") > 300,
+        "{:?}",
+        count_of("\"ADMIT\"")
+    );
+    assert!(count_of("PAYLOAD_HASH_MISMATCH") > 300 && count_of("PUBLISH_AMBIGUOUS") > 60);
+    let others: Vec<Option<BusUnderTest>> = vec![
         #[cfg(feature = "nats")]
         nats(),
         #[cfg(feature = "kafka")]

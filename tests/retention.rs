@@ -1,4 +1,4 @@
-//! Retention under a clock that may be wrong, the quota of kept refusals, and the reserve of the disk.
+//! Retention with a wrong clock, the quota of stored refusals, and the disk reserve.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn bodies(data: &Path) -> i64 {
     sql::query_one(data, "SELECT count(*) FROM body")
 }
 
-/// A ledger whose newest event came so many days ago.
+/// Ledger whose newest event is this many days old.
 fn aged(data: &Path, days: i64) {
     let gate = Gate::on(data);
     let mut client = gate.client();
@@ -36,8 +36,8 @@ fn aged(data: &Path, days: i64) {
 fn confirm(data: &Path) -> (bool, String) {
     let words = ["ledger", "confirm-time", "--data", text(data), "--reason", "we were away"];
     let output = gate::admit(words).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).unwrap())
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(printed).unwrap())
 }
 
 fn health(gate: &Gate) -> Value {
@@ -45,7 +45,7 @@ fn health(gate: &Gate) -> Value {
 }
 
 #[test]
-fn retention_no_longer_than_the_gap_that_is_downtime_is_warned_of() {
+fn retention_shorter_than_the_downtime_gap_logs_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("retaining.toml");
     let checked = |settings: &str| {
@@ -62,7 +62,7 @@ fn retention_no_longer_than_the_gap_that_is_downtime_is_warned_of() {
 }
 
 #[test]
-fn a_clock_ahead_of_trusted_time_removes_nothing_until_a_person_confirms_it() {
+fn a_clock_ahead_of_trusted_time_removes_nothing_until_an_operator_confirms_it() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     aged(data, 30);
@@ -79,26 +79,26 @@ fn a_clock_ahead_of_trusted_time_removes_nothing_until_a_person_confirms_it() {
     let status = gate::admit(["ledger", "status", "--data", text(data)]).output().unwrap();
     assert!(String::from_utf8_lossy(&status.stdout).contains("trusted time"));
 
-    let (is_done, said) = confirm(data);
-    assert!(is_done && said.starts_with("confirmed: the time is "), "{said}");
-    wait_for("what is too old goes", TIMEOUT, || (bodies(data) == 0).then_some(()));
+    let (is_done, printed) = confirm(data);
+    assert!(is_done && printed.starts_with("confirmed: the time is "), "{printed}");
+    wait_for("expired data is removed", TIMEOUT, || (bodies(data) == 0).then_some(()));
     assert_eq!(health(&gate)["checks"]["retention"], "ok");
-    let log = "retention removed what is too old";
+    let log = "retention removed expired data";
     wait_for("the sweep is logged", TIMEOUT, || gate.stderr().contains(log).then_some(()));
     assert!(page(&gate).contains("\nadmit_retention_removed_total{what=\"bodies\"} 3\n"));
     let reason: String = sql::query_one(data, "SELECT reason FROM clock_confirmation");
     assert_eq!(reason, "we were away");
-    let (is_done, said) = confirm(data);
-    assert!(is_done && said.starts_with("nothing to confirm"), "{said}");
+    let (is_done, printed) = confirm(data);
+    assert!(is_done && printed.starts_with("nothing to confirm"), "{printed}");
     gate.stop();
 }
 
 #[test]
-fn a_gap_of_some_days_before_a_start_is_downtime() {
+fn a_gap_of_days_before_a_start_counts_as_downtime() {
     let folder = tempfile::tempdir().unwrap();
     aged(folder.path(), 5);
     let gate = Launch::on(folder.path()).variable("ADMIT_LEDGER__RETAIN", "2d").start();
-    wait_for("what is too old goes", TIMEOUT, || (bodies(folder.path()) == 0).then_some(()));
+    wait_for("expired data is removed", TIMEOUT, || (bodies(folder.path()) == 0).then_some(()));
     assert_eq!(health(&gate)["checks"]["retention"], "ok");
     gate.stop();
     let count: i64 = sql::query_one(folder.path(), "SELECT count(*) FROM clock_confirmation");
@@ -106,7 +106,7 @@ fn a_gap_of_some_days_before_a_start_is_downtime() {
 }
 
 #[test]
-fn kept_refusals_have_a_quota_that_is_configured_and_measured() {
+fn stored_refusals_have_a_configurable_quota_with_metrics() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Launch::on(folder.path()).variable("ADMIT_LEDGER__REFUSAL_ROWS_MAX", "2").start();
     let mut client = gate.client();
@@ -124,7 +124,7 @@ fn kept_refusals_have_a_quota_that_is_configured_and_measured() {
 }
 
 #[test]
-fn below_its_reserve_a_disk_takes_copies_only_and_comes_back_by_itself() {
+fn below_the_disk_reserve_only_copies_are_accepted_until_space_is_freed() {
     let Some(disk) = SmallDisk::new(48 * 1024 * 1024) else { return };
     let reserve = (24 * 1024 * 1024).to_string();
     let gate = Launch::on(disk.path()).variable("ADMIT_LEDGER__FREE_BYTES_MIN", &reserve).start();

@@ -1,4 +1,4 @@
-//! Rounds: whoever tells of one, in whatever order and however often, it is one round.
+//! Rounds: all events about a round make one round, in any order and with any number of copies.
 
 use std::thread;
 
@@ -13,7 +13,7 @@ use crate::support::rounds::{
 };
 use crate::support::{TIMEOUT, wait_for};
 
-/// All orders of four.
+/// All permutations of four.
 fn orders() -> Vec<[usize; 4]> {
     let mut found = Vec::new();
     for a in 0..4 {
@@ -31,13 +31,13 @@ fn orders() -> Vec<[usize; 4]> {
     found
 }
 
-/// A round without what depends on when it was played and told.
+/// A round without its times of play and of posting.
 fn outcome(round: &Value, of: &Round) -> String {
     let mut fields = serde_json::Map::new();
     for (name, field) in round["fields"].as_object().unwrap() {
         if name != "captured_at" {
-            let told = json!({ "value": field["value"], "source": field["source"] });
-            fields.insert(name.clone(), told);
+            let reduced = json!({ "value": field["value"], "source": field["source"] });
+            fields.insert(name.clone(), reduced);
         }
     }
     let mut links: Vec<String> = round["sources"]
@@ -58,7 +58,9 @@ fn outcome(round: &Value, of: &Round) -> String {
         (of.end.to_string(), "END"),
         (of.stamp[..10].to_owned(), "DAY"),
     ];
-    named.iter().fold(outcome.to_string(), |outcome, (told, name)| outcome.replace(told, name))
+    named
+        .iter()
+        .fold(outcome.to_string(), |outcome, (reduced, name)| outcome.replace(reduced, name))
 }
 
 #[test]
@@ -68,7 +70,7 @@ fn in_all_orders_of_four_sources_the_round_is_the_same() {
     let mut client = gate.client();
     let mut gists = Vec::new();
     for (n, order) in orders().into_iter().enumerate() {
-        // One a day, from the second of the month on.
+        // One per day, from the second of the month on.
         let played = Round::reference().later(i64::try_from(n).unwrap() - 9);
         for place in order {
             post_source_ok(&mut client, SOURCES[place], &played.post(SOURCES[place]));
@@ -90,7 +92,7 @@ fn in_all_orders_of_four_sources_the_round_is_the_same() {
 }
 
 #[test]
-fn who_is_believed_about_what_does_not_depend_on_who_spoke_last() {
+fn field_trust_does_not_depend_on_the_order_of_sources() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -98,12 +100,12 @@ fn who_is_believed_about_what_does_not_depend_on_who_spoke_last() {
     let stats = file(reference.stats());
     post_source_ok(&mut client, "filename_trigger", &stats);
     post_source_ok(&mut client, "proximity_file", &reference.post("proximity_file"));
-    let said = post_source_ok(&mut client, "stats_ready", &reference.ready());
-    assert_eq!(said["disposition"], "new");
-    assert_eq!(said["link_status"], "linked_round_id");
-    assert_eq!(said["fingerprint"]["kind"], "start");
-    assert_eq!(said["fingerprint"]["value"], "supply|2|1770843143");
-    let id = said["round_id"].as_str().unwrap().to_owned();
+    let reply = post_source_ok(&mut client, "stats_ready", &reference.ready());
+    assert_eq!(reply["disposition"], "new");
+    assert_eq!(reply["link_status"], "linked_round_id");
+    assert_eq!(reply["fingerprint"]["kind"], "start");
+    assert_eq!(reply["fingerprint"]["value"], "supply|2|1770843143");
+    let id = reply["round_id"].as_str().unwrap().to_owned();
     for again in [false, true] {
         if again {
             assert_eq!(
@@ -129,16 +131,16 @@ fn who_is_believed_about_what_does_not_depend_on_who_spoke_last() {
 }
 
 #[test]
-fn the_same_file_from_many_at_once_is_one_round() {
+fn concurrent_posts_of_one_file_make_one_round() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let body = Round::reference().post("filename_trigger");
     let dispositions: Vec<String> = thread::scope(|scope| {
-        let telling: Vec<_> = (0..16)
+        let posts: Vec<_> = (0..16)
             .map(|_| scope.spawn(|| post_source_ok(&mut gate.client(), "filename_trigger", &body)))
             .collect();
-        let said = telling.into_iter().map(|thread| thread.join().unwrap());
-        said.map(|said| said["disposition"].as_str().unwrap().to_owned()).collect()
+        let reply = posts.into_iter().map(|thread| thread.join().unwrap());
+        reply.map(|reply| reply["disposition"].as_str().unwrap().to_owned()).collect()
     });
     assert_eq!(dispositions.iter().filter(|word| *word == "new").count(), 1, "{dispositions:?}");
     assert_eq!(dispositions.iter().filter(|word| *word == "replay").count(), 15);
@@ -150,7 +152,7 @@ fn the_same_file_from_many_at_once_is_one_round() {
 }
 
 #[test]
-fn a_message_told_again_with_other_values_updates_one_row_and_keeps_both_events() {
+fn a_repeated_message_with_other_values_updates_one_row_and_keeps_both_events() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -182,7 +184,7 @@ fn a_message_told_again_with_other_values_updates_one_row_and_keeps_both_events(
 }
 
 #[test]
-fn message_and_file_of_one_round_are_one_row_with_its_spawns_once() {
+fn the_message_and_the_file_of_a_round_make_one_row_without_duplicate_spawns() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -197,9 +199,9 @@ fn message_and_file_of_one_round_are_one_row_with_its_spawns_once() {
             ..Round::reference()
         };
         for source in order {
-            let said = post_source_ok(&mut client, source, &reference.post(source));
-            assert_eq!(said["link_status"], "unlinked", "no file yet: {said}");
-            assert_eq!(said["reason_code"], "no_rows_for_map_round");
+            let reply = post_source_ok(&mut client, source, &reference.post(source));
+            assert_eq!(reply["link_status"], "unlinked", "no file yet: {reply}");
+            assert_eq!(reply["reason_code"], "no_rows_for_map_round");
         }
         let count = |table: &str| {
             let map = &reference.map;
@@ -214,7 +216,7 @@ fn message_and_file_of_one_round_are_one_row_with_its_spawns_once() {
 }
 
 #[test]
-fn spawns_told_again_change_names_and_no_counts() {
+fn repeated_spawns_change_names_and_no_counts() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -223,14 +225,14 @@ fn spawns_told_again_change_names_and_no_counts() {
     post_source_ok(&mut client, "filename_trigger", &reference.post("filename_trigger"));
     post_source_ok(&mut client, "gametime_fallback", &reference.post("gametime_fallback"));
     assert_eq!(number(data, "SELECT count(*) FROM lua_spawn_stats"), 2);
-    let spawns = [("AAAA1111", "renamed", 5), ("BBBB2222", "bravo", 6), ("", "nobody", 1)];
-    let said =
+    let spawns = [("AAAA1111", "renamed", 5), ("BBBB2222", "bravo", 6), ("", "unnamed", 1)];
+    let reply =
         post_source_ok(&mut client, "gametime_fallback", &file(reference.gametime_with(&spawns)));
-    assert_eq!(said["disposition"], "updated");
+    assert_eq!(reply["disposition"], "updated");
     assert_eq!(number(data, "SELECT count(*) FROM lua_spawn_stats"), 2);
     let named = "SELECT count(*) FROM lua_spawn_stats WHERE player_name = 'renamed'";
     assert_eq!(number(data, named), 1);
-    let id = said["round_id"].as_str().unwrap();
+    let id = reply["round_id"].as_str().unwrap();
     let found = round(&mut client, id);
     let notes = found["sources"].to_string();
     assert!(notes.contains("no guid"), "the empty one is reported: {notes}");
@@ -240,8 +242,8 @@ fn spawns_told_again_change_names_and_no_counts() {
         "round_number": 2,
         "spawn_stats": [{ "guid": "AAAA1111", "name": "third", "spawns": 9 }],
     });
-    let said = post_source_ok(&mut client, "lua_spawn_stats", &own);
-    assert_eq!(said["round_id"], found["round_id"], "the match id leads to the map: {said}");
+    let reply = post_source_ok(&mut client, "lua_spawn_stats", &own);
+    assert_eq!(reply["round_id"], found["round_id"], "the match id leads to the map: {reply}");
     assert_eq!(number(data, "SELECT count(*) FROM lua_spawn_stats"), 2);
     let third = "SELECT spawn_count FROM lua_spawn_stats WHERE player_name = 'third'";
     assert_eq!(number(data, third), 9);
@@ -249,18 +251,18 @@ fn spawns_told_again_change_names_and_no_counts() {
 }
 
 #[test]
-fn a_second_half_that_the_tracker_calls_the_first_is_put_right() {
+fn a_second_half_that_the_tracker_labels_as_first_is_corrected() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
     let reference = Round::reference();
     let clamped = Round { number: 1, ..reference.clone() };
-    let said = post_source_ok(&mut client, "proximity_file", &file(clamped.proximity(2)));
-    assert_eq!(said["link_status"], "unlinked");
+    let reply = post_source_ok(&mut client, "proximity_file", &file(clamped.proximity(2)));
+    assert_eq!(reply["link_status"], "unlinked");
     post_source_ok(&mut client, "filename_trigger", &reference.post("filename_trigger"));
-    let said =
+    let reply =
         post_source_ok(&mut client, "gametime_fallback", &reference.post("gametime_fallback"));
-    let id = said["round_id"].as_str().unwrap();
+    let id = reply["round_id"].as_str().unwrap();
     let found = round(&mut client, id);
     let sources = found["sources"].as_array().unwrap();
     let tracker = sources.iter().find(|event| event["source"] == "proximity_file").unwrap();
@@ -275,7 +277,7 @@ fn a_second_half_that_the_tracker_calls_the_first_is_put_right() {
 }
 
 #[test]
-fn what_comes_before_its_round_waits_for_it() {
+fn an_event_that_arrives_before_its_round_is_linked_later() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -320,13 +322,13 @@ fn what_comes_before_its_round_waits_for_it() {
     gate.stop();
 }
 
-/// A normalised event of the script, at the end of which a file would be named.
+/// A normalised event of the script; it would end with a file name.
 fn event(map: &str, end: i64) -> Value {
     json!({ "map_name": map, "round_number": 1, "round_end_unix": end })
 }
 
 #[test]
-fn forty_five_minutes_are_near_enough_and_a_second_more_is_not() {
+fn events_are_linked_up_to_forty_five_minutes_apart() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -337,8 +339,8 @@ fn forty_five_minutes_are_near_enough_and_a_second_more_is_not() {
         let name = format!("2026-02-11-220205-{map}-round-1.txt");
         post_source_ok(&mut client, "filename_trigger", &json!({ "filename": name }));
         // 22:02:05 in Ljubljana.
-        let said = post_source_ok(&mut client, "stats_ready", &event(map, 1_770_843_725 + offset));
-        assert_eq!((&said["link_status"], &said["reason_code"]), (&json!(link), &json!(reason)));
+        let reply = post_source_ok(&mut client, "stats_ready", &event(map, 1_770_843_725 + offset));
+        assert_eq!((&reply["link_status"], &reply["reason_code"]), (&json!(link), &json!(reason)));
     }
     let open = client.get(&format!("{ROUNDS}/diagnostics"))["unlinked"].clone();
     assert_eq!(open[0]["diagnostics"]["best_diff_seconds"], 2701, "{open}");
@@ -346,7 +348,7 @@ fn forty_five_minutes_are_near_enough_and_a_second_more_is_not() {
 }
 
 #[test]
-fn a_contradiction_overwrites_nothing_and_both_are_kept() {
+fn contradicting_events_are_both_stored_and_overwrite_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -355,26 +357,27 @@ fn a_contradiction_overwrites_nothing_and_both_are_kept() {
     post_source_ok(&mut client, "stats_ready", &reference.ready());
     // The same end, so the same hard key, but another start.
     let other = Round { start: reference.start + 7, ..reference.clone() };
-    let said = post_source_ok(&mut client, "stats_ready", &other.ready_with(1, 9));
-    assert_eq!(said["link_status"], "ambiguous", "{said}");
-    assert_eq!(said["reason_code"], "hard_key_collision");
-    assert_eq!(said["state"], "link_failed");
+    let reply = post_source_ok(&mut client, "stats_ready", &other.ready_with(1, 9));
+    assert_eq!(reply["link_status"], "ambiguous", "{reply}");
+    assert_eq!(reply["reason_code"], "hard_key_collision");
+    assert_eq!(reply["state"], "link_failed");
     let [listed] = rounds(&mut client).try_into().expect("one round");
     let found = round(&mut client, listed["round_id"].as_str().unwrap());
     assert_eq!(found["fields"]["winner_team"]["value"], 2);
     assert_eq!(found["fields"]["round_start_unix"]["value"], reference.start);
     assert_eq!(number(folder.path(), "SELECT pause_count FROM lua_round_teams"), 1);
-    // Another source whose clock differs is ambiguous too, and visible.
+    // Another source with another clock is ambiguous too, and listed.
     let drifted = Round { start: reference.start + 1, ..reference };
-    let said = post_source_ok(&mut client, "gametime_fallback", &drifted.post("gametime_fallback"));
-    assert_eq!(said["link_status"], "ambiguous", "{said}");
+    let reply =
+        post_source_ok(&mut client, "gametime_fallback", &drifted.post("gametime_fallback"));
+    assert_eq!(reply["link_status"], "ambiguous", "{reply}");
     let open = client.get(&format!("{ROUNDS}/diagnostics"))["unlinked"].clone();
     assert_eq!(open.as_array().unwrap().len(), 2, "{open}");
     gate.stop();
 }
 
 #[test]
-fn a_file_known_by_its_name_changes_its_round_only_when_that_is_asked_for() {
+fn a_known_file_name_changes_its_round_only_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -384,20 +387,23 @@ fn a_file_known_by_its_name_changes_its_round_only_when_that_is_asked_for() {
     let id = first["round_id"].as_str().unwrap().to_owned();
     let players = [("AAAA1111", "alpha", 99)];
     let other = file(reference.stats_with(2, &players));
-    let said = post_source_ok(&mut client, "filename_trigger", &other);
-    assert_eq!((&said["disposition"], &said["round_id"]), (&json!("replay"), &first["round_id"]));
+    let reply = post_source_ok(&mut client, "filename_trigger", &other);
+    assert_eq!((&reply["disposition"], &reply["round_id"]), (&json!("replay"), &first["round_id"]));
     assert_eq!(round(&mut client, &id)["fields"]["winner_team"]["value"], 1, "it stays");
-    let said = post_source_ok(&mut client, "filename_trigger?update=metadata", &other);
-    assert_eq!((&said["disposition"], &said["round_id"]), (&json!("updated"), &first["round_id"]));
+    let reply = post_source_ok(&mut client, "filename_trigger?update=metadata", &other);
+    assert_eq!(
+        (&reply["disposition"], &reply["round_id"]),
+        (&json!("updated"), &first["round_id"])
+    );
     let found = round(&mut client, &id);
-    assert_eq!(found["fields"]["winner_team"]["value"], 2, "it was asked for");
+    assert_eq!(found["fields"]["winner_team"]["value"], 2, "it was requested");
     assert_eq!(found["fields"]["players"]["value"][0]["kills"], 10, "totals never change: {found}");
     assert_eq!(rounds(&mut client).len(), 1);
     gate.stop();
 }
 
 #[test]
-fn rounds_are_listed_by_map_day_and_state_and_read_on_from_page_to_page() {
+fn rounds_are_listed_by_map_day_and_state_with_pagination() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -416,7 +422,7 @@ fn rounds_are_listed_by_map_day_and_state_and_read_on_from_page_to_page() {
     assert_eq!(times(&mut client, "?map_name=SUPPLY"), ["000500", "230000", "210000"]);
     assert_eq!(times(&mut client, "?date=2026-02-11"), ["230000", "220000", "210000"]);
     assert_eq!(times(&mut client, "?map_name=supply&date=2026-02-12"), ["000500"]);
-    assert_eq!(times(&mut client, "?state=linked_round_id").len(), 4, "a name alone tells little");
+    assert_eq!(times(&mut client, "?state=linked_round_id").len(), 4, "a name alone links little");
     assert!(times(&mut client, "?state=enriched").is_empty());
     let first = client.get(&format!("{ROUNDS}?limit=3"));
     let next = first["next"].as_str().unwrap();
@@ -430,7 +436,7 @@ fn rounds_are_listed_by_map_day_and_state_and_read_on_from_page_to_page() {
 }
 
 #[test]
-fn what_is_no_source_and_no_round_is_said_so() {
+fn an_unknown_source_and_an_unknown_round_are_typed_errors() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -447,7 +453,7 @@ fn what_is_no_source_and_no_round_is_said_so() {
 }
 
 #[test]
-fn an_orphan_stays_listed_and_linking_again_finds_what_a_wider_window_links() {
+fn an_orphan_stays_listed_until_a_relink_with_a_wider_window_links_it() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = Launch::on(data).variable("ADMIT_DOORS__ROUNDS__MATCH_WINDOW_MINUTES", "5").start();
@@ -459,12 +465,12 @@ fn an_orphan_stays_listed_and_linking_again_finds_what_a_wider_window_links() {
         let mut words = vec!["rounds", "relink"];
         words.extend(place);
         words.extend(dry.then_some("--dry-run"));
-        let (went_well, said) = admit(&words);
-        assert!(went_well, "{said}");
-        serde_json::from_str::<Value>(&said).unwrap()
+        let (went_well, printed) = admit(&words);
+        assert!(went_well, "{printed}");
+        serde_json::from_str::<Value>(&printed).unwrap()
     };
-    let said = relink(&gate, false);
-    assert_eq!((&said["scanned"], &said["updated"]), (&json!(1), &json!(0)));
+    let printed = relink(&gate, false);
+    assert_eq!((&printed["scanned"], &printed["updated"]), (&json!(1), &json!(0)));
     let name = "2026-02-11-220205-supply-round-1.txt";
     post_source_ok(&mut client, "filename_trigger", &json!({ "filename": name }));
     let late = post_source_ok(&mut client, "stats_ready", &event("supply", 1_770_843_725 + 600));
@@ -474,13 +480,13 @@ fn an_orphan_stays_listed_and_linking_again_finds_what_a_wider_window_links() {
     let gate = Gate::on(data);
     let mut client = gate.client();
     let before = row_counts(data);
-    let said = relink(&gate, true);
-    assert_eq!((&said["scanned"], &said["updated"]), (&json!(2), &json!(1)), "{said}");
+    let printed = relink(&gate, true);
+    assert_eq!((&printed["scanned"], &printed["updated"]), (&json!(2), &json!(1)), "{printed}");
     assert_eq!(row_counts(data), before, "a dry run writes nothing");
-    let said = relink(&gate, false);
-    assert_eq!((&said["scanned"], &said["updated"]), (&json!(2), &json!(1)), "{said}");
-    let said = relink(&gate, false);
-    assert_eq!((&said["scanned"], &said["updated"]), (&json!(1), &json!(0)), "{said}");
+    let printed = relink(&gate, false);
+    assert_eq!((&printed["scanned"], &printed["updated"]), (&json!(2), &json!(1)), "{printed}");
+    let printed = relink(&gate, false);
+    assert_eq!((&printed["scanned"], &printed["updated"]), (&json!(1), &json!(0)), "{printed}");
     let found = client.get(&format!("{ROUNDS}/diagnostics"));
     assert_eq!(found["counts"]["total"], 3);
     assert_eq!(found["counts"]["unlinked_total"], 1);
@@ -491,31 +497,34 @@ fn an_orphan_stays_listed_and_linking_again_finds_what_a_wider_window_links() {
     assert!(script["latest"].is_string());
     assert!(found["trends"]["events_by_day"].as_array().is_some_and(|days| days.len() == 1));
     let data = data.to_str().unwrap();
-    let (went_well, said) = admit(&["rounds", "unlinked", "--data", data]);
-    assert!(went_well && said.contains("testmap_v130") && !said.contains("supply"), "{said}");
+    let (went_well, printed) = admit(&["rounds", "unlinked", "--data", data]);
+    assert!(
+        went_well && printed.contains("testmap_v130") && !printed.contains("supply"),
+        "{printed}"
+    );
     gate.stop();
 }
 
 #[test]
-fn a_ledger_that_cannot_be_written_to_is_said_and_the_retry_is_taken() {
+fn an_unwritable_ledger_is_a_retryable_error_and_the_retry_succeeds() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
     let held = LedgerLock::acquire(folder.path());
     let answer = post_source(&mut client, "stats_ready", &Round::reference().ready());
-    let said = answer.json();
-    assert_eq!((answer.status, &said["error"]["retryable"]), (503, &json!(true)), "{said}");
+    let reply = answer.json();
+    assert_eq!((answer.status, &reply["error"]["retryable"]), (503, &json!(true)), "{reply}");
     assert!(answer.header("retry-after").is_some());
     drop(held);
     wait_for("the gate heals", TIMEOUT, || gate.is_ready().then_some(()));
-    let said = post_source_ok(&mut client, "stats_ready", &Round::reference().ready());
-    assert_eq!(said["link_status"], "unlinked");
+    let reply = post_source_ok(&mut client, "stats_ready", &Round::reference().ready());
+    assert_eq!(reply["link_status"], "unlinked");
     assert_eq!(number(folder.path(), "SELECT count(*) FROM lua_round_teams"), 1);
     gate.stop();
 }
 
 #[test]
-fn each_role_may_do_its_part_only() {
+fn each_role_has_only_its_own_permissions() {
     let folder = tempfile::tempdir().unwrap();
     let principals = r#"[{ name = "server", keys = ["server-key-long-enough"], doors = ["rounds"] },
         { name = "eyes", keys = ["eyes-key-long-enough"], role = "read" },
@@ -541,7 +550,7 @@ fn each_role_may_do_its_part_only() {
 }
 
 #[test]
-fn what_was_told_is_the_same_after_a_kill_and_a_restart() {
+fn rounds_are_the_same_after_a_kill_and_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let reference = Round::reference();
@@ -549,8 +558,8 @@ fn what_was_told_is_the_same_after_a_kill_and_a_restart() {
         let gate = Gate::on(data);
         let mut client = gate.client();
         for earlier in &SOURCES[..n] {
-            let said = post_source_ok(&mut client, earlier, &reference.post(earlier));
-            assert_eq!(said["disposition"], "replay", "{earlier}");
+            let reply = post_source_ok(&mut client, earlier, &reference.post(earlier));
+            assert_eq!(reply["disposition"], "replay", "{earlier}");
         }
         assert_eq!(
             post_source_ok(&mut client, source, &reference.post(source))["disposition"],

@@ -1,4 +1,4 @@
-//! A later stats file of a round, which a person has count.
+//! A later stats file of a round, accepted by an operator.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::support::rounds::{
     ROUNDS, Round, file, number, post_source_ok, round, rounds, row_counts,
 };
 
-/// A stats file with one player, and one with all of them.
+/// A stats file with one player, and one with all players.
 fn files() -> (Value, Value) {
     let reference = Round::reference();
     let cut_off = reference.stats_with(1, &[("AAAA1111", "alpha", 4)]);
@@ -20,7 +20,7 @@ fn files() -> (Value, Value) {
 const PLAYERS: &str = "SELECT count(*) FROM player_comprehensive_stats";
 
 #[test]
-fn a_more_complete_stats_file_counts_once_a_person_accepts_it() {
+fn a_more_complete_stats_file_counts_after_an_operator_accepts_it() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = Gate::on(data);
@@ -45,11 +45,11 @@ fn a_more_complete_stats_file_counts_once_a_person_accepts_it() {
     let accept = |reason: &str| {
         admit(&[&["rounds", "accept", receipt, "--reason", reason][..], &place].concat())
     };
-    let (went_well, said) = accept(" ");
-    assert!(!went_well && said.contains("not accepted"), "{said}");
+    let (went_well, printed) = accept(" ");
+    assert!(!went_well && printed.contains("not accepted"), "{printed}");
     assert_eq!(number(data, PLAYERS), 1);
-    let (went_well, said) = accept("the first was cut off");
-    assert!(went_well && said.contains("accepted for"), "{said}");
+    let (went_well, printed) = accept("the first was cut off");
+    assert!(went_well && printed.contains("accepted for"), "{printed}");
     let id = first["round_id"].as_str().unwrap();
     let found = round(&mut client, id);
     let players = &found["fields"]["players"];
@@ -69,14 +69,14 @@ fn a_more_complete_stats_file_counts_once_a_person_accepts_it() {
     assert_eq!(found["history"].as_array().unwrap().iter().filter(is_step).count(), 2, "{found}");
 
     let before = row_counts(data);
-    let (went_well, said) = accept("again");
-    assert!(went_well && said.contains("was already accepted"), "{said}");
+    let (went_well, printed) = accept("again");
+    assert!(went_well && printed.contains("was already accepted"), "{printed}");
     post_source_ok(&mut client, "filename_trigger", &cut_off);
     let copy = post_source_ok(&mut client, "filename_trigger", &whole);
     assert_eq!(copy["content_differs"], false, "it is what counts");
     assert_eq!(row_counts(data), before, "nothing is done twice");
     assert_eq!(rounds(&mut client).len(), 1);
-    // The script is still believed about the winner.
+    // The script is still trusted for the winner.
     post_source_ok(&mut client, "stats_ready", &Round::reference().ready_with(1, 1));
     let found = round(&mut client, id);
     assert_eq!(found["fields"]["winner_team"]["source"], "stats_ready");
@@ -88,7 +88,7 @@ fn a_more_complete_stats_file_counts_once_a_person_accepts_it() {
 }
 
 #[test]
-fn only_an_operator_accepts_and_only_what_can_count() {
+fn only_an_operator_accepts_and_only_acceptable_files() {
     let folder = tempfile::tempdir().unwrap();
     let principals = r#"[{ name = "server", keys = ["server-key-long-enough"], doors = ["rounds"] },
         { name = "ops", keys = ["ops-key-long-enough"], role = "operate" }]"#;
@@ -120,8 +120,8 @@ fn only_an_operator_accepts_and_only_what_can_count() {
         );
     }
     let answer = ops.send("POST", &path_of_later, &[], because).unwrap();
-    let said = answer.json();
-    assert_eq!((answer.status, &said["accepted_before"]), (200, &json!(false)), "{said}");
+    let reply = answer.json();
+    assert_eq!((answer.status, &reply["accepted_before"]), (200, &json!(false)), "{reply}");
     let data = folder.path();
     let kept = "SELECT count(*) FROM record_event WHERE head LIKE '%\"by\":\"ops\"%'";
     assert_eq!(number(data, kept), 1, "who did it is kept");

@@ -1,4 +1,4 @@
-//! Artifacts that are damaged, and tables that somebody else has changed: everything is kept.
+//! Damaged artifacts and modified tables: everything is stored.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::support::rounds::{
 };
 use crate::support::sql;
 
-/// Every artifact that says too little, with what is made of it.
+/// Every incomplete artifact, with its expected outcome.
 fn damaged() -> Vec<(&'static str, Value, &'static str)> {
     let stats = |name: &str| json!({ "filename": name, "content": Round::reference().stats().1 });
     let mut cases: Vec<(&'static str, Value, &'static str)> = [
@@ -60,18 +60,18 @@ fn damaged() -> Vec<(&'static str, Value, &'static str)> {
 }
 
 #[test]
-fn whatever_cannot_be_read_is_kept_with_its_reason_and_its_copy_grows_nothing() {
+fn an_unreadable_artifact_is_stored_with_its_reason_and_a_copy_adds_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = Gate::on(data);
     let mut client = gate.client();
     let cases = damaged();
     for (source, body, state) in &cases {
-        let said = post_source_ok(&mut client, source, body);
-        assert_eq!(said["state"], *state, "{source} {body}: {said}");
-        assert_eq!((&said["disposition"], &said["round_id"]), (&json!("new"), &Value::Null));
-        assert!(!said["reason_code"].as_str().unwrap().is_empty(), "{said}");
-        let receipt = said["receipt_id"].as_str().unwrap();
+        let reply = post_source_ok(&mut client, source, body);
+        assert_eq!(reply["state"], *state, "{source} {body}: {reply}");
+        assert_eq!((&reply["disposition"], &reply["round_id"]), (&json!("new"), &Value::Null));
+        assert!(!reply["reason_code"].as_str().unwrap().is_empty(), "{reply}");
+        let receipt = reply["receipt_id"].as_str().unwrap();
         assert_eq!(client.get(&format!("/v1/receipts/{receipt}"))["verdict"], "fresh");
     }
     for bytes in [&b"{"[..], b"\xff\xfe\x00", b"{\"filename\": \"\xc3\x28\"}"] {
@@ -98,7 +98,7 @@ fn whatever_cannot_be_read_is_kept_with_its_reason_and_its_copy_grows_nothing() 
 }
 
 #[test]
-fn what_can_be_read_in_part_counts_for_that_part() {
+fn the_readable_part_of_an_artifact_counts() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -115,9 +115,9 @@ fn what_can_be_read_in_part_counts_for_that_part() {
         ("stats_ready", broken),
         ("proximity_file", json!({ "filename": name, "content": tracker })),
     ] {
-        let said = post_source_ok(&mut client, source, &body);
-        assert_eq!(said["state"], "enriched", "{source}: {said}");
-        let id = said["round_id"].as_str().unwrap();
+        let reply = post_source_ok(&mut client, source, &body);
+        assert_eq!(reply["state"], "enriched", "{source}: {reply}");
+        let id = reply["round_id"].as_str().unwrap();
         let found = round(&mut client, id);
         let events = found["sources"].as_array().unwrap();
         let event = events.iter().find(|event| event["source"] == source).unwrap();
@@ -129,7 +129,7 @@ fn what_can_be_read_in_part_counts_for_that_part() {
 }
 
 #[test]
-fn an_end_that_is_missing_and_a_round_that_is_none_are_kept_and_seen() {
+fn artifacts_without_an_end_or_a_valid_round_are_stored_and_listed() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -142,9 +142,9 @@ fn an_end_that_is_missing_and_a_round_that_is_none_are_kept_and_seen() {
         ),
         (json!({ "map_name": " ", "round_number": 2, "round_end_unix": 5 }), None),
     ] {
-        let said = post_source_ok(&mut client, "stats_ready", &body);
-        assert_ne!(said["link_status"], "linked_round_id", "{body}: {said}");
-        assert!(reason.is_none_or(|reason| said["reason_code"] == reason), "{body}: {said}");
+        let reply = post_source_ok(&mut client, "stats_ready", &body);
+        assert_ne!(reply["link_status"], "linked_round_id", "{body}: {reply}");
+        assert!(reason.is_none_or(|reason| reply["reason_code"] == reason), "{body}: {reply}");
     }
     let found = client.get(&format!("{ROUNDS}/diagnostics"));
     assert_eq!(found["counts"]["unlinked_total"], 3, "{found}");
@@ -152,7 +152,7 @@ fn an_end_that_is_missing_and_a_round_that_is_none_are_kept_and_seen() {
 }
 
 #[test]
-fn a_legacy_index_makes_drift_of_some_events_and_nothing_of_the_others() {
+fn a_legacy_index_causes_drift_only_of_the_events_it_affects() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     Gate::on(data).stop();
@@ -164,7 +164,7 @@ fn a_legacy_index_makes_drift_of_some_events_and_nothing_of_the_others() {
     let gate = Gate::on(data);
     let mut client = gate.client();
     let one = Round::reference();
-    // The same day, players and half, another start: the old key takes them for the same.
+    // The same day, players and half, but another start: the old key treats them as equal.
     let two = Round {
         map: "goldrush".to_owned(),
         start: one.start + 3_600,
@@ -187,8 +187,8 @@ fn a_legacy_index_makes_drift_of_some_events_and_nothing_of_the_others() {
     assert_eq!(number(data, "SELECT count(*) FROM player_track"), 2, "the rows of the first");
     let receipt = drifted["receipt_id"].as_str().unwrap();
     assert_eq!(client.get(&format!("/v1/receipts/{receipt}"))["verdict"], "fresh", "it is kept");
-    let said = post_source_ok(&mut client, "stats_ready", &two.ready());
-    assert_eq!(said["state"], "enriched", "others go on: {said}");
+    let reply = post_source_ok(&mut client, "stats_ready", &two.ready());
+    assert_eq!(reply["state"], "enriched", "others go on: {reply}");
     let copy = post_source_ok(&mut client, "proximity_file", &file(two.proximity(3)));
     assert_eq!(
         (&copy["disposition"], &copy["reason_code"]),
@@ -199,8 +199,8 @@ fn a_legacy_index_makes_drift_of_some_events_and_nothing_of_the_others() {
 
     sql::execute(data, "DROP INDEX legacy_track");
     let answer = client.send("POST", &format!("{ROUNDS}/relink"), &[], b"").unwrap();
-    let said = answer.json();
-    assert_eq!((answer.status, &said["scanned"], &said["updated"]), (200, &json!(1), &json!(1)));
+    let reply = answer.json();
+    assert_eq!((answer.status, &reply["scanned"], &reply["updated"]), (200, &json!(1), &json!(1)));
     assert_eq!(number(data, "SELECT count(*) FROM player_track"), 4, "the rows came back");
     let id = drifted["round_id"].as_str().unwrap();
     let events = round(&mut client, id)["sources"].clone();
@@ -211,7 +211,7 @@ fn a_legacy_index_makes_drift_of_some_events_and_nothing_of_the_others() {
 }
 
 #[test]
-fn bytes_that_are_changed_at_random_never_break_the_door() {
+fn randomly_changed_bytes_never_break_the_door() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -233,10 +233,10 @@ fn bytes_that_are_changed_at_random_never_break_the_door() {
         }
         let path = format!("{ROUNDS}/{source}");
         let answer = client.send("POST", &path, &[], &bytes).unwrap();
-        let said = answer.json();
-        assert_eq!(answer.status, 200, "{said}: {}", String::from_utf8_lossy(&bytes));
-        kept += i64::from(said["disposition"] != "replay");
-        assert!(said["receipt_id"].is_string());
+        let reply = answer.json();
+        assert_eq!(answer.status, 200, "{reply}: {}", String::from_utf8_lossy(&bytes));
+        kept += i64::from(reply["disposition"] != "replay");
+        assert!(reply["receipt_id"].is_string());
     }
     let rows = number(folder.path(), "SELECT count(*) FROM record_event");
     assert!(rows >= kept, "{rows} rows for {kept} new events");

@@ -1,4 +1,4 @@
-//! Importing folders of artifacts: again and again, watched, killed, and nothing grows.
+//! Imports of folders of artifacts: repeated, watched and killed, without duplicates.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -13,7 +13,7 @@ use crate::support::rounds::{
 };
 use crate::support::{TIMEOUT, machine, wait_for};
 
-/// Leaves the artifacts of `count` rounds in a folder; how many files these are.
+/// Writes the artifacts of `count` rounds into a folder; returns the number of files.
 fn artifacts(folder: &Path, count: u32) -> u64 {
     for n in 0..count {
         let round = Round::nth(n);
@@ -24,22 +24,22 @@ fn artifacts(folder: &Path, count: u32) -> u64 {
     u64::from(count) * 3
 }
 
-/// Runs an import; whether all was taken, and what it said.
+/// Runs an import; returns whether all files were accepted, and its output.
 fn import(gate: &Gate, folder: &Path, more: &[&str]) -> (bool, Value) {
     let listen = gate.address().to_string();
     let (path, data) = (folder.to_str().unwrap(), gate.data().to_str().unwrap());
     let mut words = vec!["import", "rounds", path, "--listen", &listen, "--data", data, "--json"];
     words.extend(["--settle-ms", "0"]);
     words.extend(more);
-    let (went_well, said) = admit(&words);
-    let end = said.rfind('}').map_or(0, |end| end + 1);
-    (went_well, serde_json::from_str(&said[..end]).unwrap_or_else(|e| panic!("{e}: {said}")))
+    let (went_well, printed) = admit(&words);
+    let end = printed.rfind('}').map_or(0, |end| end + 1);
+    (went_well, serde_json::from_str(&printed[..end]).unwrap_or_else(|e| panic!("{e}: {printed}")))
 }
 
-/// An import in the background, killed when it is dropped.
-struct Importing(Child);
+/// An import in the background, killed on drop.
+struct ImportProcess(Child);
 
-impl Importing {
+impl ImportProcess {
     fn start(gate: &Gate, folder: &Path, more: &[&str]) -> Self {
         let listen = gate.address().to_string();
         let words = ["import", "rounds", folder.to_str().unwrap(), "--listen", &listen, "--data"];
@@ -50,7 +50,7 @@ impl Importing {
     }
 }
 
-impl Drop for Importing {
+impl Drop for ImportProcess {
     fn drop(&mut self) {
         self.0.kill().unwrap_or_default();
         self.0.wait().map(drop).unwrap_or_default();
@@ -60,7 +60,7 @@ impl Drop for Importing {
 const EVENTS: &str = "SELECT count(*) FROM record_event";
 
 #[test]
-fn a_folder_that_is_imported_twice_grows_nothing() {
+fn importing_a_folder_twice_adds_nothing() {
     let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate = Gate::on(folder.path());
     let files = artifacts(artifacts_in.path(), 100);
@@ -74,7 +74,7 @@ fn a_folder_that_is_imported_twice_grows_nothing() {
     assert!(went_well, "{first}");
     assert_eq!(first["dispositions"], json!({ "new": files }), "{first}");
     assert_eq!(first["skipped"].as_array().unwrap().len(), 1);
-    // Some were answered before the file that links them had come; in the end all are linked.
+    // Some replies preceded the file that links them; in the end all are linked.
     let now = json!({ "events": files, "not_linked": 0, "parse_failed": 0 });
     assert_eq!(first["gate_now"], now, "{first}");
     let before = row_counts(folder.path());
@@ -94,7 +94,7 @@ fn a_folder_that_is_imported_twice_grows_nothing() {
 }
 
 #[test]
-fn damaged_files_are_taken_and_told_apart_and_one_that_is_too_large_stops_nobody() {
+fn an_import_classifies_damaged_files_and_continues_after_one_that_is_too_large() {
     let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate = Gate::on(folder.path());
     let path = artifacts_in.path();
@@ -108,50 +108,50 @@ fn damaged_files_are_taken_and_told_apart_and_one_that_is_too_large_stops_nobody
     );
     let large = "2026-02-11-220205-large-round-1.txt";
     write_artifact(path, (large.to_owned(), "x".repeat(2 * 1024 * 1024)));
-    let (went_well, said) = import(&gate, path, &[]);
-    assert!(!went_well, "one was not taken: {said}");
-    assert_eq!(said["states"]["parse_failed"], 3, "{said}");
-    assert_eq!(said["dispositions"]["new"], 9);
-    let failed = said["failed"].as_array().unwrap();
-    assert_eq!(failed.len(), 1, "{said}");
+    let (went_well, printed) = import(&gate, path, &[]);
+    assert!(!went_well, "one was not taken: {printed}");
+    assert_eq!(printed["states"]["parse_failed"], 3, "{printed}");
+    assert_eq!(printed["dispositions"]["new"], 9);
+    let failed = printed["failed"].as_array().unwrap();
+    assert_eq!(failed.len(), 1, "{printed}");
     assert!(failed[0]["path"].as_str().unwrap().ends_with(large));
-    assert!(failed[0]["message"].as_str().unwrap().contains("body_too_large"), "{said}");
+    assert!(failed[0]["message"].as_str().unwrap().contains("body_too_large"), "{printed}");
     gate.stop();
 }
 
 #[test]
-fn an_import_that_is_killed_is_resumed_by_running_it_again() {
+fn a_killed_import_is_resumed_by_running_it_again() {
     let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate = Gate::on(folder.path());
     let files = artifacts(artifacts_in.path(), 150);
-    let mut importing = Importing::start(&gate, artifacts_in.path(), &["--settle-ms", "0"]);
+    let mut importing = ImportProcess::start(&gate, artifacts_in.path(), &["--settle-ms", "0"]);
     wait_for("some files are in", TIMEOUT, || (number(folder.path(), EVENTS) > 20).then_some(()));
     importing.0.kill().unwrap();
     importing.0.wait().unwrap();
-    let (went_well, said) = import(&gate, artifacts_in.path(), &[]);
-    assert!(went_well, "{said}");
-    assert_eq!(said["taken"], files);
+    let (went_well, printed) = import(&gate, artifacts_in.path(), &[]);
+    assert!(went_well, "{printed}");
+    assert_eq!(printed["taken"], files);
     assert_eq!(number(folder.path(), EVENTS), i64::try_from(files).unwrap());
     assert_eq!(number(folder.path(), "SELECT count(*) FROM rounds"), 150);
     gate.stop();
 }
 
 #[test]
-fn a_gate_that_is_killed_under_an_import_loses_nothing_that_was_taken() {
+fn a_gate_killed_during_an_import_loses_no_accepted_file() {
     let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate = Gate::on(folder.path());
     let files = artifacts(artifacts_in.path(), 150);
-    let importing = Importing::start(&gate, artifacts_in.path(), &["--settle-ms", "0"]);
+    let importing = ImportProcess::start(&gate, artifacts_in.path(), &["--settle-ms", "0"]);
     wait_for("some files are in", TIMEOUT, || (number(folder.path(), EVENTS) > 50).then_some(()));
     gate.kill();
     drop(importing);
     let gate = Gate::on(folder.path());
     let survived = number(folder.path(), EVENTS);
     assert!(survived > 50);
-    let (went_well, said) = import(&gate, artifacts_in.path(), &[]);
-    assert!(went_well, "{said}");
-    let replays = said["dispositions"]["replay"].as_i64().unwrap_or(0);
-    assert_eq!(replays, survived, "{said}");
+    let (went_well, printed) = import(&gate, artifacts_in.path(), &[]);
+    assert!(went_well, "{printed}");
+    let replays = printed["dispositions"]["replay"].as_i64().unwrap_or(0);
+    assert_eq!(replays, survived, "{printed}");
     assert_eq!(number(folder.path(), EVENTS), i64::try_from(files).unwrap());
     let rows = number(folder.path(), "SELECT count(*) FROM lua_spawn_stats");
     assert_eq!(rows, 300, "two players a round, once");
@@ -160,12 +160,12 @@ fn a_gate_that_is_killed_under_an_import_loses_nothing_that_was_taken() {
 }
 
 #[test]
-fn a_watched_folder_is_read_as_it_fills_and_ends_in_peace() {
+fn a_watched_folder_is_imported_as_it_fills_and_stops_on_a_signal() {
     let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate = Gate::on(folder.path());
     write_artifact(artifacts_in.path(), Round::nth(0).stats());
     let watching = ["--watch", "--settle-ms", "300"];
-    let mut importing = Importing::start(&gate, artifacts_in.path(), &watching);
+    let mut importing = ImportProcess::start(&gate, artifacts_in.path(), &watching);
     let has = |count: i64| {
         wait_for("the file is in", TIMEOUT, || {
             (number(folder.path(), EVENTS) >= count).then_some(())
@@ -180,31 +180,31 @@ fn a_watched_folder_is_read_as_it_fills_and_ends_in_peace() {
     assert!(status.success(), "{status:?}");
     let mut text = String::new();
     std::io::Read::read_to_string(importing.0.stdout.as_mut().unwrap(), &mut text).unwrap();
-    let said: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&said["taken"], &said["dispositions"]), (&json!(3), &json!({ "new": 3 })));
+    let printed: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&printed["taken"], &printed["dispositions"]), (&json!(3), &json!({ "new": 3 })));
     gate.stop();
 }
 
 #[test]
-fn a_file_and_a_message_about_it_converge_whoever_brings_them() {
+fn a_file_and_its_message_converge_in_any_order() {
     let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate = Gate::on(folder.path());
     let round = Round::reference();
     write_artifact(artifacts_in.path(), round.stats());
     post_source_ok(&mut gate.client(), "filename_trigger", &file(round.stats()));
     post_source_ok(&mut gate.client(), "stats_ready", &round.ready());
-    let (went_well, said) = import(&gate, artifacts_in.path(), &[]);
+    let (went_well, printed) = import(&gate, artifacts_in.path(), &[]);
     assert!(went_well);
-    assert_eq!(said["dispositions"], json!({ "replay": 1 }), "the poll finds what was told");
+    assert_eq!(printed["dispositions"], json!({ "replay": 1 }), "the poll finds the known event");
     assert_eq!(rounds(&mut gate.client()).len(), 1);
-    let (went_well, said) = import(&gate, artifacts_in.path(), &["--update-metadata"]);
-    assert!(went_well, "{said}");
+    let (went_well, printed) = import(&gate, artifacts_in.path(), &["--update-metadata"]);
+    assert!(went_well, "{printed}");
     assert_eq!(rounds(&mut gate.client()).len(), 1);
     gate.stop();
 }
 
 #[test]
-fn an_import_names_the_files_that_are_known_with_other_content() {
+fn an_import_lists_known_files_with_other_content() {
     let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate = Gate::on(folder.path());
     let round = Round::reference();
@@ -217,15 +217,15 @@ fn an_import_names_the_files_that_are_known_with_other_content() {
     let other = write_artifact(artifacts_in.path(), round.stats());
     write_artifact(artifacts_in.path(), Round::nth(0).stats());
     for more in [&["--dry-run"][..], &[], &[]] {
-        let (went_well, said) = import(&gate, artifacts_in.path(), more);
+        let (went_well, printed) = import(&gate, artifacts_in.path(), more);
         assert!(went_well);
-        assert_eq!(said["content_differs"], json!([other]), "{said}");
+        assert_eq!(printed["content_differs"], json!([other]), "{printed}");
     }
     gate.stop();
 }
 
 #[test]
-fn a_link_that_leads_out_of_the_folder_is_left_out_and_named() {
+fn a_symlink_out_of_the_folder_is_skipped_and_listed() {
     let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let elsewhere = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
@@ -247,14 +247,14 @@ fn a_link_that_leads_out_of_the_folder_is_left_out_and_named() {
         paths
     };
     for (more, events) in [(&["--dry-run"][..], 0), (&[], 2)] {
-        let (went_well, said) = import(&gate, artifacts_in.path(), more);
-        assert!(went_well, "{said}");
-        assert_eq!(said["taken"], 2, "the file and the link within the folder: {said}");
-        assert_eq!(sorted(&said["outside"]), sorted(&outside), "{said}");
+        let (went_well, printed) = import(&gate, artifacts_in.path(), more);
+        assert!(went_well, "{printed}");
+        assert_eq!(printed["taken"], 2, "the file and the link within the folder: {printed}");
+        assert_eq!(sorted(&printed["outside"]), sorted(&outside), "{printed}");
         assert_eq!(number(folder.path(), EVENTS), events);
     }
     let mut importing =
-        Importing::start(&gate, artifacts_in.path(), &["--watch", "--settle-ms", "0"]);
+        ImportProcess::start(&gate, artifacts_in.path(), &["--watch", "--settle-ms", "0"]);
     let late = write_artifact(elsewhere.path(), Round::nth(2).stats());
     link(&late, &Round::nth(2).stats().0);
     write_artifact(artifacts_in.path(), Round::nth(3).stats());
@@ -263,24 +263,24 @@ fn a_link_that_leads_out_of_the_folder_is_left_out_and_named() {
     assert!(wait_for("it ends", TIMEOUT, || importing.0.try_wait().unwrap()).success());
     let mut text = String::new();
     std::io::Read::read_to_string(importing.0.stdout.as_mut().unwrap(), &mut text).unwrap();
-    let said: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(said["outside"].as_array().unwrap().len(), 3, "{said}");
+    let printed: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(printed["outside"].as_array().unwrap().len(), 3, "{printed}");
     assert_eq!(number(folder.path(), EVENTS), 3, "nothing from elsewhere");
-    // A link that is named itself is followed.
-    let (went_well, said) = import(&gate, &artifacts_in.path().join(&target), &[]);
-    assert!(went_well && said["taken"] == 1, "{said}");
+    // A symlink given as an argument is followed.
+    let (went_well, printed) = import(&gate, &artifacts_in.path().join(&target), &[]);
+    assert!(went_well && printed["taken"] == 1, "{printed}");
     gate.stop();
 }
 
 #[test]
-fn an_import_says_what_is_in_its_way() {
+fn an_import_reports_what_prevents_it() {
     let (folder, artifacts_in) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gate = Gate::on(folder.path());
     let listen = gate.address().to_string();
     let nowhere = artifacts_in.path().join("nowhere");
-    let (went_well, said) =
+    let (went_well, printed) =
         admit(&["import", "rounds", nowhere.to_str().unwrap(), "--listen", &listen]);
-    assert!(!went_well && said.contains("cannot read"), "{said}");
+    assert!(!went_well && printed.contains("cannot read"), "{printed}");
     let (went_well, empty) = import(&gate, artifacts_in.path(), &[]);
     assert!(went_well);
     assert_eq!(empty["taken"], 0);

@@ -1,4 +1,4 @@
-//! Published rounds: each revision once at most, whatever happens to the gate in between.
+//! Published rounds: each revision is published at most once, whatever happens to the gate.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::support::{TIMEOUT, sql, strace, wait_for};
 
 const TOPIC: &str = "rounds.v1";
 
-/// A gate that publishes rounds as soon as they have rested so long.
+/// Gate that publishes rounds after this quiet period.
 fn publishing(data: &Path, settle_ms: u32) -> Launch {
     Launch::on(data)
         .variable("ADMIT_BUS__DELIVERY_TIMEOUT_MS", "50")
@@ -27,7 +27,7 @@ fn publishing(data: &Path, settle_ms: u32) -> Launch {
         .variable("ADMIT_DOORS__ROUNDS__PUBLISH_SETTLE_MS", &settle_ms.to_string())
 }
 
-/// Waits until nothing waits and nothing is in flight; what the diagnostics then say.
+/// Waits until no publication is pending or in flight; returns the diagnostics.
 fn at_rest(client: &mut Client) -> Value {
     wait_for("everything was handed to the bus", TIMEOUT, || {
         let counts = client.get(&format!("{ROUNDS}/diagnostics"))["publications"].clone();
@@ -35,7 +35,7 @@ fn at_rest(client: &mut Client) -> Value {
     })
 }
 
-/// How often each revision of each round is on the bus.
+/// Number of messages on the bus per revision of each round.
 fn on_the_bus(data: &Path) -> BTreeMap<(String, u64), u32> {
     let mut found = BTreeMap::new();
     for line in topic(data, TOPIC) {
@@ -47,7 +47,7 @@ fn on_the_bus(data: &Path) -> BTreeMap<(String, u64), u32> {
 }
 
 #[test]
-fn rounds_are_published_whole_and_everything_shows_it() {
+fn a_complete_round_is_published_and_every_view_shows_it() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = publishing(data, 0).start();
@@ -81,24 +81,30 @@ fn rounds_are_published_whole_and_everything_shows_it() {
         went_well && shown.contains("enriched > published") && shown.contains(TOPIC),
         "{shown}"
     );
-    // What is known already is answered so, and grows nothing.
-    let said = post_source_ok(&mut client, "stats_ready", &reference.ready());
-    assert_eq!((&said["disposition"], &said["state"]), (&json!("replay"), &json!("published")));
+    // A known event gets a duplicate reply and adds nothing.
+    let printed = post_source_ok(&mut client, "stats_ready", &reference.ready());
+    assert_eq!(
+        (&printed["disposition"], &printed["state"]),
+        (&json!("replay"), &json!("published"))
+    );
     assert_eq!(topic(data, TOPIC).len(), lines.len());
     gate.stop();
     assert_intact(data);
-    let (agrees, said) = admit(&["verify", "--data", text(data)]);
-    assert!(agrees, "{said}");
+    let (agrees, printed) = admit(&["verify", "--data", text(data)]);
+    assert!(agrees, "{printed}");
     std::fs::remove_dir_all(data.join("bus").join(TOPIC)).unwrap();
-    let (agrees, said) = admit(&["verify", "--data", text(data)]);
-    assert!(!agrees && said.contains(&format!("revision 1 of {id} missing on the bus")), "{said}");
+    let (agrees, printed) = admit(&["verify", "--data", text(data)]);
+    assert!(
+        !agrees && printed.contains(&format!("revision 1 of {id} missing on the bus")),
+        "{printed}"
+    );
 }
 
 #[test]
-fn what_waited_when_the_gate_stopped_is_published_by_the_next() {
+fn publications_pending_at_a_stop_are_published_after_the_restart() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
-    // As long as nobody names a topic, nothing is published.
+    // Without a configured topic, nothing is published.
     let gate = Gate::on(data);
     post_source_ok(&mut gate.client(), "filename_trigger", &Round::nth(0).post("filename_trigger"));
     assert_eq!(rounds(&mut gate.client())[0]["state"], "enriched");
@@ -117,7 +123,7 @@ fn what_waited_when_the_gate_stopped_is_published_by_the_next() {
     gate.stop();
 }
 
-/// From the first byte of the record to the last of the outcome. A commit is one or two writes.
+/// From the first byte of the record to the last byte of the outcome. A commit is one or two writes.
 const POINTS: [KillPoint; 12] = [
     kill_at("pwrite64", "ledger.db-wal", 1),
     kill_at("pwrite64", "ledger.db-wal", 2),
@@ -133,7 +139,7 @@ const POINTS: [KillPoint; 12] = [
     kill_at("fdatasync", "ledger.db-wal", 4),
 ];
 
-/// Brings what nobody knows to an end, as a person would; whether there was anything.
+/// Resolves ambiguous publications as an operator would; returns whether there were any.
 fn reconciled(gate: &Gate) -> bool {
     let listen = gate.address().to_string();
     let (went_well, listed) = admit(&["reconcile", "--listen", &listen]);
@@ -151,13 +157,13 @@ fn reconciled(gate: &Gate) -> bool {
 }
 
 #[test]
-fn killed_between_any_two_steps_a_round_is_on_the_bus_once_in_the_end() {
+fn killed_between_any_two_steps_a_round_is_on_the_bus_exactly_once() {
     if !strace::is_available() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
-    // The topic is there, so that its file can be watched.
+    // The topic exists, so that its file can be watched.
     let gate = publishing(data, 0).start();
     post_source_ok(&mut gate.client(), "filename_trigger", &Round::nth(0).post("filename_trigger"));
     at_rest(&mut gate.client());
@@ -170,17 +176,17 @@ fn killed_between_any_two_steps_a_round_is_on_the_bus_once_in_the_end() {
         let mut client = gate.client();
         let body = played.post("filename_trigger").to_string();
         let path = format!("{ROUNDS}/filename_trigger");
-        let was_told = client.send("POST", &path, &[], body.as_bytes()).is_ok();
+        let has_reply = client.send("POST", &path, &[], body.as_bytes()).is_ok();
         wait_for("it is published, or the gate is dead", TIMEOUT, || {
             let is_out = || number(data, "SELECT count(*) FROM record WHERE state = 'published'");
-            (!gate.is_running() || (was_told && is_out() == i64::from(n) + 1)).then_some(())
+            (!gate.is_running() || (has_reply && is_out() == i64::from(n) + 1)).then_some(())
         });
         let was_killed = !gate.is_running();
         drop(gate);
         strace.wait().unwrap();
         let gate = publishing(data, 0).start();
         let mut client = gate.client();
-        // Whoever got no answer tells it again.
+        // An event without a reply is sent again.
         post_source_ok(&mut client, "filename_trigger", &played.post("filename_trigger"));
         let counts = at_rest(&mut client);
         let was_ambiguous = reconciled(&gate);
@@ -202,7 +208,7 @@ fn killed_between_any_two_steps_a_round_is_on_the_bus_once_in_the_end() {
 }
 
 #[test]
-fn who_may_see_and_who_may_end_what_is_ambiguous() {
+fn the_roles_for_listing_and_resolving_ambiguities_are_enforced() {
     let folder = tempfile::tempdir().unwrap();
     let principals = r#"[{ name = "server", keys = ["server-key-long-enough"], doors = ["rounds"] },
         { name = "eyes", keys = ["eyes-key-long-enough"], role = "read" },
@@ -232,7 +238,7 @@ fn who_may_see_and_who_may_end_what_is_ambiguous() {
 }
 
 #[test]
-fn a_round_without_a_file_name_has_the_match_id_its_file_would_have() {
+fn a_round_without_a_file_gets_the_match_id_that_its_file_would_have() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();

@@ -1,4 +1,4 @@
-//! The tables that people query: every event has its rows, under names that people know.
+//! Query tables: every event has its rows, with readable names.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,13 @@ use crate::support::gate::Gate;
 use crate::support::rounds::{ROUNDS, Round, file, number, post_source_ok, round, row_counts};
 use crate::support::sql;
 
-/// The weapons of a stats file's mask, in the order of its bits.
+/// The weapons of the mask in a stats file, in bit order.
 const WEAPONS: &str = "WS_KNIFE WS_KNIFE_KBAR WS_LUGER WS_COLT WS_MP40 WS_THOMPSON WS_STEN WS_FG42 \
     WS_PANZERFAUST WS_BAZOOKA WS_FLAMETHROWER WS_GRENADE WS_MORTAR WS_MORTAR2 WS_DYNAMITE WS_AIRSTRIKE \
     WS_ARTILLERY WS_SATCHEL WS_GRENADELAUNCHER WS_LANDMINE WS_MG42 WS_BROWNING WS_CARBINE WS_KAR98 \
     WS_GARAND WS_K43 WS_MP34 WS_SYRINGE";
 
-/// The tables of a proximity file, with the rows that [`Round::proximity`] has for each.
+/// The tables of a proximity file, with the number of rows that [`Round::proximity`] has for each.
 const PROXIMITY: [(&str, i64); 5] = [
     ("combat_engagement", 3),
     ("player_track", 2),
@@ -26,7 +26,7 @@ fn count(data: &std::path::Path, from: &str) -> i64 {
 }
 
 #[test]
-fn files_of_two_maps_that_begin_at_the_same_second_keep_all_their_rows() {
+fn files_of_two_maps_with_the_same_start_second_keep_all_their_rows() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = Gate::on(data);
@@ -35,8 +35,8 @@ fn files_of_two_maps_that_begin_at_the_same_second_keep_all_their_rows() {
     let two = Round { map: "goldrush".to_owned(), ..one.clone() };
     for round in [&one, &two] {
         post_source_ok(&mut client, "filename_trigger", &round.post("filename_trigger"));
-        let said = post_source_ok(&mut client, "proximity_file", &round.post("proximity_file"));
-        assert_eq!(said["state"], "enriched", "{said}");
+        let reply = post_source_ok(&mut client, "proximity_file", &round.post("proximity_file"));
+        assert_eq!(reply["state"], "enriched", "{reply}");
     }
     for (table, rows) in PROXIMITY {
         for map in [&one.map, &two.map] {
@@ -50,7 +50,7 @@ fn files_of_two_maps_that_begin_at_the_same_second_keep_all_their_rows() {
 }
 
 #[test]
-fn an_index_in_the_way_of_one_table_leaves_the_rows_of_the_others() {
+fn an_index_that_blocks_one_table_does_not_affect_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     Gate::on(data).stop();
@@ -80,7 +80,7 @@ fn an_index_in_the_way_of_one_table_leaves_the_rows_of_the_others() {
 }
 
 #[test]
-fn rows_of_an_event_that_contradicts_another_stand_apart_without_a_round() {
+fn rows_of_a_contradicting_event_are_stored_without_a_round() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = Gate::on(data);
@@ -90,8 +90,8 @@ fn rows_of_an_event_that_contradicts_another_stand_apart_without_a_round() {
     post_source_ok(&mut client, "stats_ready", &reference.ready());
     // The tracker's clock is a second ahead: another start, the same end.
     let ahead = Round { start: reference.start + 1, ..reference.clone() };
-    let said = post_source_ok(&mut client, "proximity_file", &file(ahead.proximity(3)));
-    assert_eq!(said["reason_code"], "fingerprint_mismatch", "{said}");
+    let reply = post_source_ok(&mut client, "proximity_file", &file(ahead.proximity(3)));
+    assert_eq!(reply["reason_code"], "fingerprint_mismatch", "{reply}");
     for (table, rows) in PROXIMITY {
         let own = format!("round_start_unix = {} AND round_id IS NULL", ahead.start);
         assert_eq!(count(data, table), rows, "{table}");
@@ -102,15 +102,15 @@ fn rows_of_an_event_that_contradicts_another_stand_apart_without_a_round() {
     assert_eq!(row_counts(data), before, "a copy adds nothing");
     // The same hard key, another start: it has no key of its own, so it has no rows.
     let other = Round { start: reference.start + 7, ..reference.clone() };
-    let said = post_source_ok(&mut client, "stats_ready", &other.ready_with(1, 9));
-    assert_eq!(said["reason_code"], "hard_key_collision");
+    let reply = post_source_ok(&mut client, "stats_ready", &other.ready_with(1, 9));
+    assert_eq!(reply["reason_code"], "hard_key_collision");
     assert_eq!(count(data, "lua_round_teams"), 1);
     assert_eq!(number(data, "SELECT pause_count FROM lua_round_teams"), 1);
     gate.stop();
 }
 
 #[test]
-fn rows_that_an_older_version_left_out_are_made_by_linking_again() {
+fn rows_missing_from_an_older_version_are_added_by_a_relink() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = Gate::on(data);
@@ -131,7 +131,7 @@ fn rows_that_an_older_version_left_out_are_made_by_linking_again() {
 }
 
 #[test]
-fn weapons_have_names_and_players_names_lose_their_colour_codes() {
+fn weapons_have_names_and_player_names_have_no_colour_codes() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = Gate::on(data);
@@ -139,7 +139,7 @@ fn weapons_have_names_and_players_names_lose_their_colour_codes() {
     let reference = Round::reference();
     let (name, _) = reference.stats();
     let names: Vec<&str> = WEAPONS.split_whitespace().collect();
-    // All the weapons, and a bit that no weapon has.
+    // All weapons, and an unknown bit.
     let numbers: Vec<String> = (0..29).map(|bit| format!("{bit} 100 1 0 0")).collect();
     let mask = (1_u32 << 29) - 1;
     let text = format!(
@@ -147,8 +147,8 @@ fn weapons_have_names_and_players_names_lose_their_colour_codes() {
         numbers.join(" ")
     );
     let body = json!({ "filename": name, "content": text });
-    let said = post_source_ok(&mut client, "filename_trigger", &body);
-    let found = round(&mut client, said["round_id"].as_str().unwrap());
+    let reply = post_source_ok(&mut client, "filename_trigger", &body);
+    let found = round(&mut client, reply["round_id"].as_str().unwrap());
     let player = &found["fields"]["players"]["value"][0];
     assert_eq!((&player["name"], &player["raw_name"]), (&json!("Alpha"), &json!("^1Al^xpha")));
     let weapons = player["weapons"].as_array().unwrap();
@@ -175,7 +175,7 @@ fn weapons_have_names_and_players_names_lose_their_colour_codes() {
     gate.stop();
 }
 
-/// What a round says of the stopwatch, with who said it.
+/// The stopwatch fields of a round, with their sources.
 fn stopwatch(found: &Value) -> [(Value, Value); 3] {
     ["round_stopwatch_state", "time_to_beat_seconds", "next_timelimit_minutes"].map(|name| {
         let field = &found["fields"][name];
@@ -184,14 +184,14 @@ fn stopwatch(found: &Value) -> [(Value, Value); 3] {
 }
 
 #[test]
-fn a_stats_file_tells_of_the_stopwatch_until_the_script_does() {
+fn the_stopwatch_fields_come_from_the_stats_file_until_the_script_sends_them() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = Gate::on(data);
     let mut client = gate.client();
-    let file_said = |value: Value| (value, json!("filename_trigger"));
+    let from_file = |value: Value| (value, json!("filename_trigger"));
     let nothing = || (Value::Null, Value::Null);
-    // A first half that took 9:39 of 20:00, a second one, and one that was held.
+    // A first half that took 9:39 of 20:00, a second half, and one in which the defenders held.
     let first = Round { number: 1, ..Round::reference() };
     let (_, content) = first.stats();
     let cases = [
@@ -201,36 +201,36 @@ fn a_stats_file_tells_of_the_stopwatch_until_the_script_does() {
     ];
     for (played, content, state, to_beat) in cases {
         let body = json!({ "filename": played.stats().0, "content": content });
-        let said = post_source_ok(&mut client, "filename_trigger", &body);
-        let found = round(&mut client, said["round_id"].as_str().unwrap());
+        let reply = post_source_ok(&mut client, "filename_trigger", &body);
+        let found = round(&mut client, reply["round_id"].as_str().unwrap());
         let (seconds, minutes) = match to_beat {
-            Some((seconds, minutes)) => (file_said(json!(seconds)), file_said(json!(minutes))),
+            Some((seconds, minutes)) => (from_file(json!(seconds)), from_file(json!(minutes))),
             None => (nothing(), nothing()),
         };
-        assert_eq!(stopwatch(&found), [file_said(json!(state)), seconds, minutes], "{state}");
+        assert_eq!(stopwatch(&found), [from_file(json!(state)), seconds, minutes], "{state}");
         assert_eq!(found["fields"]["score_confidence"]["value"], "verified_header");
     }
-    // The script says that it was held: the time to beat of the file does not go with that.
+    // The script reports a hold, which contradicts the time to beat of the file.
     let mut held = first.ready();
     for field in held["embeds"][0]["fields"].as_array_mut().unwrap() {
         if field["name"] == "Lua_Playtime" {
             field["value"] = json!("1200 sec");
         }
     }
-    let said = post_source_ok(&mut client, "stats_ready", &held);
-    let found = round(&mut client, said["round_id"].as_str().unwrap());
-    let script_said = (json!("FULL_HOLD"), json!("stats_ready"));
-    assert_eq!(stopwatch(&found), [script_said, nothing(), nothing()]);
-    // A correction of the script replaces all of it.
-    let said = post_source_ok(&mut client, "stats_ready", &first.ready());
-    let found = round(&mut client, said["round_id"].as_str().unwrap());
+    let reply = post_source_ok(&mut client, "stats_ready", &held);
+    let found = round(&mut client, reply["round_id"].as_str().unwrap());
+    let from_script = (json!("FULL_HOLD"), json!("stats_ready"));
+    assert_eq!(stopwatch(&found), [from_script, nothing(), nothing()]);
+    // A correction by the script replaces all fields.
+    let reply = post_source_ok(&mut client, "stats_ready", &first.ready());
+    let found = round(&mut client, reply["round_id"].as_str().unwrap());
     assert_eq!(stopwatch(&found)[1], (json!(579), json!("stats_ready")));
     assert_eq!(post_source_ok(&mut client, "stats_ready", &held)["disposition"], "replay");
     gate.stop();
 }
 
 #[test]
-fn the_diagnostics_count_what_a_direct_count_finds() {
+fn the_diagnostics_match_a_direct_count() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = Gate::on(data);
@@ -250,13 +250,13 @@ fn the_diagnostics_count_what_a_direct_count_finds() {
     assert_eq!(counts["rounds"], count(data, "rounds"));
     let rows = counts["rows"].as_object().unwrap();
     assert_eq!(rows.len(), 7, "{rows:?}");
-    for (table, said) in rows {
+    for (table, reply) in rows {
         let open = count(data, &format!("{table} WHERE round_id IS NULL"));
         let direct = json!({ "total": count(data, table), "unlinked": open });
-        assert_eq!(*said, direct, "{table}");
+        assert_eq!(*reply, direct, "{table}");
         assert!(open > 0, "{table}");
     }
-    // Message and file of a round are one row.
+    // Message and file of a round share one row.
     let [day] = found["trends"]["lua_rows_by_day"].as_array().unwrap().as_slice() else {
         panic!("{found}")
     };

@@ -1,4 +1,4 @@
-//! Scenario runs with the real binary: asked for, vouched for, announced, streamed, said again.
+//! Scenario runs with the real binary: submit, validate, publish READY, stream, publish again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::support::machine::{run, text};
 use crate::support::pack::{READY_MESSAGE, golden, request};
 use crate::support::{TIMEOUT, sql, wait_for};
 
-/// The run that the golden key stands for.
+/// Run id of the golden key.
 const RUN_ID: &str = "df5647f07d4f430de9cfde91f3a454b6";
 const CONTROL: &str = "fp.bus.control.v1";
 
@@ -33,7 +33,7 @@ impl World {
         Self { data, gate }
     }
 
-    /// `admit runs …` with the gate's place behind it.
+    /// Runs `admit runs …` with the address of the gate.
     fn runs(&self, words: &[&str]) -> (bool, String) {
         let listen = self.gate.address().to_string();
         let mut all = vec!["runs"];
@@ -52,23 +52,23 @@ impl World {
     }
 }
 
-/// The JSON it printed; logs may come behind it.
-fn parsed((ok, said): (bool, String)) -> Value {
-    assert!(ok, "{said}");
-    let mut values = serde_json::Deserializer::from_str(&said).into_iter();
-    values.next().and_then(Result::ok).unwrap_or_else(|| panic!("JSON, not {said}"))
+/// The printed JSON; log lines may follow it.
+fn parsed((ok, printed): (bool, String)) -> Value {
+    assert!(ok, "{printed}");
+    let mut values = serde_json::Deserializer::from_str(&printed).into_iter();
+    values.next().and_then(Result::ok).unwrap_or_else(|| panic!("JSON, not {printed}"))
 }
 
 #[test]
-fn a_run_is_asked_for_streamed_and_said_again() {
+fn a_run_is_submitted_streamed_and_published_again() {
     let world = World::new();
     let file = world.write(&request(text(&golden())));
-    let said = parsed(world.runs(&["submit", "--request", &file, "--json"]));
-    // Also where the gate's own look at unfinished runs was first.
-    assert_eq!(said["message"], READY_MESSAGE);
-    assert_eq!((&said["run_id"], &said["state"]), (&json!(RUN_ID), &json!("READY")));
-    assert_eq!(said["platform_run_id"], RUN);
-    let facts = document(world.data.path(), said["facts_view_ref"].as_str().unwrap());
+    let reply = parsed(world.runs(&["submit", "--request", &file, "--json"]));
+    // Also if the background sweep was first.
+    assert_eq!(reply["message"], READY_MESSAGE);
+    assert_eq!((&reply["run_id"], &reply["state"]), (&json!(RUN_ID), &json!("READY")));
+    assert_eq!(reply["platform_run_id"], RUN);
+    let facts = document(world.data.path(), reply["facts_view_ref"].as_str().unwrap());
     assert_eq!(facts["pins"]["scenario_run_id"], RUN_ID);
 
     let url = format!("http://{}", world.gate.address());
@@ -78,10 +78,10 @@ fn a_run_is_asked_for_streamed_and_said_again() {
     assert_eq!(streamed["messages"][0]["admitted"], 12);
 
     let again = parsed(world.runs(&["reemit", RUN_ID, "--actor", "svc:operator", "--json"]));
-    assert_eq!(again["message_id"], said["message_id"]);
+    assert_eq!(again["message_id"], reply["message_id"]);
     let messages = topic(world.data.path(), CONTROL);
     let ids: Vec<&Value> = messages.iter().map(|line| &line["payload"]["message_id"]).collect();
-    assert_eq!(ids, [&said["message_id"], &said["message_id"]]);
+    assert_eq!(ids, [&reply["message_id"], &reply["message_id"]]);
     let status = parsed(world.runs(&["status", RUN_ID, "--json"]));
     assert_eq!(status["publications"].as_array().unwrap().len(), 2);
     let record = status["record_ref"].as_str().unwrap();
@@ -97,16 +97,16 @@ fn a_run_is_asked_for_streamed_and_said_again() {
 fn the_streamer_finds_the_gate_by_its_data_folder_and_the_run_is_listed() {
     let world = World::new();
     let file = world.write(&request(text(&golden())));
-    let (ok, said) = world.runs(&["submit", "--request", &file]);
-    assert!(ok, "{said}");
-    // The gate listens at a port that no config names.
+    let (ok, printed) = world.runs(&["submit", "--request", &file]);
+    assert!(ok, "{printed}");
+    // The gate listens on a port that is in no config.
     let data = text(world.data.path());
     let stream = ["stream", "--once", "--speedup", "0", "--max-events-per-output", "2", "--json"];
     let streamed = parsed(admit(&[&stream[..], &["--data", data]].concat()));
     assert_eq!(streamed["messages"][0]["status"], "STREAMED", "{streamed}");
     let wrong = world.data.path().join("nowhere");
-    let (ok, said) = admit(&[&stream[..], &["--data", text(&wrong)]].concat());
-    assert!(!ok && said.contains("nowhere"), "{said}");
+    let (ok, printed) = admit(&[&stream[..], &["--data", text(&wrong)]].concat());
+    assert!(!ok && printed.contains("nowhere"), "{printed}");
     assert!(!wrong.exists(), "nothing is made in a folder that was a mistake");
 
     let runs = world.gate.client().get("/v1/runs?limit=1");
@@ -147,7 +147,7 @@ fn a_run_survives_its_gate_and_is_returned_by_the_next() {
 }
 
 #[test]
-fn lost_files_of_a_ready_run_are_written_again_at_the_next_start_and_while_the_gate_runs() {
+fn lost_files_of_a_ready_run_are_restored_at_the_next_start_and_at_run_time() {
     let World { data, gate } = World::new();
     let body = request(text(&golden())).to_string();
     let ready = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap().json();
@@ -169,7 +169,7 @@ fn lost_files_of_a_ready_run_are_written_again_at_the_next_start_and_while_the_g
 }
 
 #[test]
-fn the_lease_of_a_gate_that_was_killed_holds_up_nobody() {
+fn the_lease_of_a_killed_gate_delays_no_run() {
     if sql::skip_on_postgres() {
         return;
     }
@@ -183,12 +183,12 @@ fn the_lease_of_a_gate_that_was_killed_holds_up_nobody() {
     sql::execute(data.path(), &lease);
     let gate = launch(data.path()).start();
     let body = request(text(&golden())).to_string();
-    let said = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap().json();
-    assert_eq!((&said["state"], &said["message"]), (&json!("READY"), &json!(READY_MESSAGE)));
+    let reply = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap().json();
+    assert_eq!((&reply["state"], &reply["message"]), (&json!("READY"), &json!(READY_MESSAGE)));
     gate.stop();
 }
 
-/// A gate that looks every second for the pack of a run, and where it has to be.
+/// Gate that checks every second for the pack of a run, and the path of that pack.
 fn waiting_for_evidence() -> (World, PathBuf) {
     let data = tempfile::tempdir().unwrap();
     let gate = launch(data.path()).variable("ADMIT_RUNNER__LOOK_EVERY_SECONDS", "1").start();
@@ -200,21 +200,23 @@ fn waiting_for_evidence() -> (World, PathBuf) {
 }
 
 #[test]
-fn evidence_that_comes_later_is_found_without_anybody_asking() {
+fn late_evidence_is_found_without_a_request() {
     let (World { data, gate }, pack) = waiting_for_evidence();
     std::os::unix::fs::symlink(golden(), &pack).unwrap();
     wait_for("the run is ready", TIMEOUT, || {
         let standing = gate.client().send("GET", &format!("/runs/{RUN_ID}"), &[], b"").unwrap();
         (standing.json()["state"] == "READY").then_some(())
     });
-    wait_for("it is said", TIMEOUT, || (topic(data.path(), CONTROL).len() == 1).then_some(()));
+    wait_for("the message is published again", TIMEOUT, || {
+        (topic(data.path(), CONTROL).len() == 1).then_some(())
+    });
     gate.stop();
 }
 
 #[test]
-fn a_pack_that_hangs_while_it_is_read_keeps_no_gate_from_ending() {
+fn a_pack_that_hangs_on_read_does_not_prevent_shutdown() {
     let (World { data, gate }, pack) = waiting_for_evidence();
-    // Whoever reads from this pipe waits for words that nobody says.
+    // A reader of this pipe blocks, because nothing is written to it.
     let made = data.path().join("made");
     fs::create_dir(&made).unwrap();
     let receipt = made.join("run_receipt.json");
@@ -233,12 +235,16 @@ fn has_open(pid: u32, file: &Path) -> bool {
 }
 
 #[test]
-fn what_is_refused_says_why_in_the_words_of_the_wire() {
+fn refusals_carry_the_reason_codes_of_the_contract() {
     let world = World::new();
     let mut client = world.gate.client();
     let mut post = |path: &str, body: &str| {
         let answer = client.send("POST", path, &[], body.as_bytes()).unwrap();
-        (answer.status, answer.json()["error"].as_str().unwrap_or_default().to_owned())
+        let reply = answer.json();
+        if answer.status >= 400 {
+            assert_eq!((&reply["retryable"], reply["detail"].is_string()), (&false.into(), true));
+        }
+        (answer.status, reply["error"].as_str().unwrap_or_default().to_owned())
     };
     let known = |status: u16, code: &str| (status, code.to_owned());
     assert_eq!(post("/runs", "{}"), known(400, "RUN_REQUEST_INVALID"));
@@ -251,17 +257,27 @@ fn what_is_refused_says_why_in_the_words_of_the_wire() {
     assert_eq!(post(&reemit, terminal), known(409, "REEMIT_TERMINAL_ONLY_MISMATCH"));
     let elsewhere = r#"{"emit_platform_run_id":"platform_20270101T000000Z"}"#;
     assert_eq!(post(&reemit, elsewhere), known(403, "CROSS_RUN_OVERRIDE_REQUIRED"));
-    let nobody = format!("/runs/{}/reemit", "0".repeat(32));
-    assert_eq!(post(&nobody, "{}"), known(404, "RUN_NOT_FOUND"));
-    let (ok, said) = world.runs(&["submit", "--key", "x"]);
-    assert!(!ok && said.contains("RUN_REQUEST_INVALID"), "{said}");
-    let (ok, said) = world.runs(&["status", "0"]);
-    assert!(!ok && said.contains("no run"), "{said}");
+    let unknown = format!("/runs/{}/reemit", "0".repeat(32));
+    assert_eq!(post(&unknown, "{}"), known(404, "RUN_NOT_FOUND"));
+    for _ in 0..10 {
+        assert_eq!(post(&reemit, "{}").0, 200);
+    }
+    let busy = world.gate.client().send("POST", &reemit, &[], b"{}").unwrap();
+    let reply = busy.json();
+    assert_eq!((busy.status, &reply["error"]), (429, &"REEMIT_RATE_LIMIT".into()), "{reply}");
+    assert_eq!(reply["retryable"], true);
+    let wait = reply["retry_after_seconds"].as_u64().unwrap();
+    assert!(wait > 5, "about the window of the rate limit: {reply}");
+    assert_eq!(busy.header("retry-after"), Some(wait.to_string().as_str()));
+    let (ok, printed) = world.runs(&["submit", "--key", "x"]);
+    assert!(!ok && printed.contains("RUN_REQUEST_INVALID"), "{printed}");
+    let (ok, printed) = world.runs(&["status", "0"]);
+    assert!(!ok && printed.contains("no run"), "{printed}");
     world.gate.stop();
 }
 
 #[test]
-fn only_operators_ask_for_runs_and_only_packs_in_the_folder_are_read() {
+fn only_operators_submit_runs_and_only_packs_in_the_folder_are_read() {
     let data = tempfile::tempdir().unwrap();
     let packs = data.path().join("packs");
     fs::create_dir(&packs).unwrap();
@@ -275,14 +291,32 @@ fn only_operators_ask_for_runs_and_only_packs_in_the_folder_are_read() {
     fs::write(&config, written).unwrap();
     let gate = launch(&data.path().join("data")).argument("--config").argument(&config).start();
     let body = request(text(&golden())).to_string();
-    let asked = |key: &str| {
+    let status_with = |key: &str| {
         let bearer = format!("Bearer {key}");
         let headers = [("Authorization", bearer.as_str())];
         gate.client().send("POST", "/runs", &headers, body.as_bytes()).unwrap()
     };
-    assert_eq!(asked("nobody-knows-this-key").status, 401);
-    assert_eq!(asked("producer-key-0123456789").status, 403);
-    let answer = asked("operator-key-0123456789").json();
+    for (key, status, code) in
+        [("an-unknown-key", 401, "UNAUTHORIZED"), ("producer-key-0123456789", 403, "FORBIDDEN")]
+    {
+        let refused = status_with(key);
+        let reply = refused.json();
+        assert_eq!((refused.status, &reply["error"]), (status, &code.into()), "{reply}");
+        assert!(reply["detail"].is_string() && reply["retryable"] == false, "{reply}");
+    }
+    let bearer = ("Authorization", "Bearer operator-key-0123456789");
+    let large = vec![b' '; 2 << 20];
+    for (method, path, body, status, code) in [
+        ("PUT", "/runs", &b"{}"[..], 405, "METHOD_NOT_ALLOWED"),
+        ("POST", "/runs", &large, 413, "PAYLOAD_TOO_LARGE"),
+        ("GET", "/runs/a/b/c", b"", 404, "NOT_FOUND"),
+    ] {
+        let refused = gate.client().send(method, path, &[bearer], body).unwrap();
+        let reply = refused.json();
+        assert_eq!((refused.status, &reply["error"]), (status, &code.into()), "{reply}");
+        assert!(reply["detail"].is_string() && reply["retryable"] == false, "{reply}");
+    }
+    let answer = status_with("operator-key-0123456789").json();
     assert_eq!(answer["state"], "WAITING_EVIDENCE", "{answer}");
     let record = answer["record_ref"].as_str().unwrap();
     let record = fs::read_to_string(data.path().join("data/artifacts").join(record)).unwrap();
@@ -291,23 +325,26 @@ fn only_operators_ask_for_runs_and_only_packs_in_the_folder_are_read() {
 }
 
 #[test]
-fn verify_finds_what_is_wrong_about_scenario_runs_and_repair_writes_their_files_again() {
+fn verify_finds_inconsistent_scenario_runs_and_repair_restores_their_files() {
     let world = World::new();
     let file = world.write(&request(text(&golden())));
-    let said = parsed(world.runs(&["submit", "--request", &file, "--json"]));
+    let printed = parsed(world.runs(&["submit", "--request", &file, "--json"]));
     let path = world.data.path().to_owned();
-    let facts = said["facts_view_ref"].as_str().unwrap().to_owned();
+    let facts = printed["facts_view_ref"].as_str().unwrap().to_owned();
     let run = |words: &[&str]| admit(&[words, &["--data", text(&path)]].concat());
-    // Its files follow its commits.
+    // Files are written after the commit.
     let agreed = || run(&["verify"]).0.then_some(());
     wait_for("verify agrees with a run that is READY", TIMEOUT, agreed);
     let file = artifact(&path, &facts);
     let kept = fs::read(&file).unwrap();
     fs::remove_file(&file).unwrap();
-    let (agrees, said) = run(&["verify"]);
-    assert!(!agrees && said.contains("scenario: ") && said.contains("is missing"), "{said}");
-    let (is_done, said) = run(&["repair"]);
-    assert!(is_done && said.contains("1 file and "), "{said}");
+    let (agrees, printed) = run(&["verify"]);
+    assert!(
+        !agrees && printed.contains("scenario: ") && printed.contains("is missing"),
+        "{printed}"
+    );
+    let (is_done, printed) = run(&["repair"]);
+    assert!(is_done && printed.contains("1 file and "), "{printed}");
     assert_eq!(fs::read(&file).unwrap(), kept);
     let World { data, gate } = world;
     gate.stop();
@@ -324,19 +361,19 @@ fn verify_finds_what_is_wrong_about_scenario_runs_and_repair_writes_their_files_
         (
             "UPDATE sr_run SET state = 'LOST'".to_owned(),
             "UPDATE sr_run SET state = 'READY'".to_owned(),
-            "or is no state",
+            "or not a known state",
         ),
         (
             "UPDATE sr_run_event SET run_id = 'x' || run_id".to_owned(),
             "UPDATE sr_run_event SET run_id = substr(run_id, 2)".to_owned(),
-            "which is no run",
+            "which does not exist",
         ),
     ] {
         sql::execute(data.path(), &spoil);
-        let (agrees, said) = admit(&["verify", "--data", text(data.path())]);
-        assert!(!agrees && said.contains(expected), "{spoil}: {said}");
+        let (agrees, printed) = admit(&["verify", "--data", text(data.path())]);
+        assert!(!agrees && printed.contains(expected), "{spoil}: {printed}");
         sql::execute(data.path(), &mend);
-        let (agrees, said) = admit(&["verify", "--data", text(data.path())]);
-        assert!(agrees, "{mend}: {said}");
+        let (agrees, printed) = admit(&["verify", "--data", text(data.path())]);
+        assert!(agrees, "{mend}: {printed}");
     }
 }

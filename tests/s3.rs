@@ -1,11 +1,11 @@
-//! Artifacts and packs in a bucket of a real server: the whole chain, and a store that goes away.
+//! Artifacts and packs in a bucket of a real server: the whole chain, and an outage of the store.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use admit_artifacts::s3::{Access, Keys, Options, S3Artifacts, S3Location};
+use admit_artifacts::s3::{Access, Options, S3Artifacts, S3Keys, S3Location};
 use admit_artifacts::{Artifacts as _, File};
 use admit_core::{Clock, Millis};
 use admit_testkit::proxy::{Faults, Proxy};
@@ -22,15 +22,15 @@ use crate::support::{TIMEOUT, wait_for};
 
 const RUN_ID: &str = "df5647f07d4f430de9cfde91f3a454b6";
 
-struct Still;
+struct FrozenTime;
 
-impl Clock for Still {
+impl Clock for FrozenTime {
     fn now(&self) -> Millis {
         Millis(1_771_524_842_000)
     }
 }
 
-/// A server, a bucket of it with artifacts and packs, and a folder for everything else.
+/// Server with a bucket for artifacts and packs, and a folder for everything else.
 struct World {
     runtime: Runtime,
     store: S3Artifacts,
@@ -48,11 +48,12 @@ impl World {
             let access = Access {
                 endpoint: Some(server.endpoint()),
                 path_style: true,
-                keys: Some(Keys::new(Seaweed::ACCESS_KEY, Seaweed::SECRET_KEY)),
+                keys: Some(S3Keys::new(Seaweed::ACCESS_KEY, Seaweed::SECRET_KEY)),
                 ..Access::default()
             };
             let place = S3Location::parse(place).unwrap();
-            S3Artifacts::open(Options { access, ..Options::new(place, Arc::new(Still)) }).unwrap()
+            S3Artifacts::open(Options { access, ..Options::new(place, Arc::new(FrozenTime)) })
+                .unwrap()
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let (store, packs) = (open("s3://platform/prod"), open("s3://platform/packs"));
@@ -60,7 +61,7 @@ impl World {
         Some(Self { runtime, store, packs, data, address, _server: server })
     }
 
-    /// What the gate and the commands find in their environment.
+    /// Environment of the gate and of the commands.
     fn variables(&self, server: SocketAddr) -> Vec<(&'static str, String)> {
         vec![
             ("ADMIT_ARTIFACTS__URL", "s3://platform/prod".to_owned()),
@@ -83,7 +84,7 @@ impl World {
         launch.variable("ADMIT_DOORS__INGESTION_GATE__ARTIFACTS_SYNC_MS", "200").start()
     }
 
-    /// What a command prints; it must succeed.
+    /// Output of a command that must succeed.
     fn admit(&self, words: &[&str]) -> Value {
         let words = [words, &["--json", "--data", text(self.data.path())]].concat();
         let mut command = admit(&words);
@@ -93,14 +94,14 @@ impl World {
             }
         }
         let output = command.envs(self.variables(self.address)).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{words:?}: {said}{errors}");
-        for printed in [&said, &errors] {
+        assert!(output.status.success(), "{words:?}: {stdout}{errors}");
+        for printed in [&stdout, &errors] {
             assert!(!printed.contains(Seaweed::SECRET_KEY), "{printed}");
         }
-        let mut values = serde_json::Deserializer::from_str(&said).into_iter();
-        values.next().and_then(Result::ok).unwrap_or_else(|| panic!("JSON, not {said}"))
+        let mut values = serde_json::Deserializer::from_str(&stdout).into_iter();
+        values.next().and_then(Result::ok).unwrap_or_else(|| panic!("JSON, not {stdout}"))
     }
 
     fn list(&self, prefix: &str) -> Vec<String> {
@@ -112,7 +113,7 @@ impl World {
         Some(String::from_utf8(bytes.to_vec()).unwrap())
     }
 
-    /// Puts a pack into the bucket.
+    /// Uploads a pack into the bucket.
     fn upload(&self, folder: &Path, name: &str) {
         let mut files = Vec::new();
         collect(folder, name, &mut files);
@@ -140,7 +141,7 @@ fn close(gate: &Gate) -> HttpResponse {
 }
 
 #[test]
-fn the_golden_pack_goes_from_a_bucket_through_the_gate_into_a_closed_run_in_a_bucket() {
+fn the_golden_pack_is_streamed_from_one_bucket_into_a_closed_run_in_another() {
     let Some(world) = World::new() else { return };
     world.upload(&golden(), "golden");
     let gate = world.gate(world.address);
@@ -148,10 +149,11 @@ fn the_golden_pack_goes_from_a_bucket_through_the_gate_into_a_closed_run_in_a_bu
     fs::write(&file, request("s3://platform/packs/golden").to_string()).unwrap();
     let (listen, url) = (gate.address().to_string(), format!("http://{}", gate.address()));
     let submit = ["runs", "submit", "--request", text(&file), "--listen", &listen];
-    let said = world.admit(&submit);
-    assert_eq!(said["message"], READY_MESSAGE);
-    assert_eq!((&said["run_id"], &said["state"]), (&json!(RUN_ID), &json!("READY")));
-    let facts = world.read(said["facts_view_ref"].as_str().unwrap()).expect("facts in the bucket");
+    let stdout = world.admit(&submit);
+    assert_eq!(stdout["message"], READY_MESSAGE);
+    assert_eq!((&stdout["run_id"], &stdout["state"]), (&json!(RUN_ID), &json!("READY")));
+    let facts =
+        world.read(stdout["facts_view_ref"].as_str().unwrap()).expect("facts in the bucket");
     assert!(facts.contains("s3://platform/packs/golden"), "{facts}");
 
     for (admitted, copies) in [(12, 0), (0, 12)] {
@@ -164,7 +166,7 @@ fn the_golden_pack_goes_from_a_bucket_through_the_gate_into_a_closed_run_in_a_bu
             (&json!(admitted), &json!(copies))
         );
         for name in ["stream.db", "stream.db-wal", "stream.db-shm"] {
-            // The checkpoints are lost; the ledger still knows every row.
+            // The checkpoints are lost; the ledger still has every row.
             drop(fs::remove_file(world.data.path().join(name)));
         }
     }
@@ -189,7 +191,7 @@ fn the_golden_pack_goes_from_a_bucket_through_the_gate_into_a_closed_run_in_a_bu
 }
 
 #[test]
-fn closing_waits_for_receipts_that_a_store_which_was_away_gets_later() {
+fn closing_waits_until_an_unavailable_store_has_all_receipts() {
     let Some(world) = World::new() else { return };
     let between = Proxy::to(world.address, Faults::default(), 1).unwrap();
     let gate = world.gate(between.address());
@@ -220,7 +222,7 @@ fn closing_waits_for_receipts_that_a_store_which_was_away_gets_later() {
 }
 
 #[test]
-fn receipts_that_were_behind_when_the_gate_was_killed_are_put_there_by_the_next_start() {
+fn receipts_missing_in_the_bucket_after_a_kill_are_uploaded_at_the_next_start() {
     let Some(world) = World::new() else { return };
     let between = Proxy::to(world.address, Faults::default(), 1).unwrap();
     let gate = world.gate(between.address());
@@ -238,15 +240,15 @@ fn receipts_that_were_behind_when_the_gate_was_killed_are_put_there_by_the_next_
 }
 
 #[test]
-fn what_is_wrong_with_a_bucket_is_said_at_the_start() {
+fn an_unusable_bucket_fails_the_start_with_its_reason() {
     let Some(server) = Moto::start() else { return };
-    const SECRET: &str = "suite-secret-key-that-nobody-may-log";
+    const SECRET: &str = "suite-secret-key-that-is-never-logged";
     let keys = [("AWS_ACCESS_KEY_ID", "suite-access-key"), ("AWS_SECRET_ACCESS_KEY", SECRET)];
-    let nobody = [("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")];
-    for (endpoint, variables, said) in [
+    let no_metadata = [("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")];
+    for (endpoint, variables, stdout) in [
         (&*server.endpoint(), &keys[..], "NoSuchBucket"),
         ("http://127.0.0.1:9", &keys[..], "Connection refused"),
-        (&*server.endpoint(), &nobody[..], "set AWS_ACCESS_KEY_ID"),
+        (&*server.endpoint(), &no_metadata[..], "set AWS_ACCESS_KEY_ID"),
     ] {
         let data = tempfile::tempdir().unwrap();
         let launch = Launch::on(data.path())
@@ -257,7 +259,11 @@ fn what_is_wrong_with_a_bucket_is_said_at_the_start() {
             |launch: Launch, (name, value): &(&'static str, &str)| launch.variable(name, value);
         let ended = variables.iter().fold(launch, with).start_expecting_exit();
         assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
-        assert!(ended.stderr.contains(said) && ended.stderr.contains("bucket"), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains(stdout) && ended.stderr.contains("bucket"),
+            "{}",
+            ended.stderr
+        );
         assert!(!ended.stderr.contains(SECRET), "{}", ended.stderr);
     }
 }

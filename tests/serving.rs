@@ -1,4 +1,4 @@
-//! Starting, configuring and ending a gate, as a person at a terminal does it.
+//! Starting, configuring and stopping a gate from a terminal.
 
 use std::net::TcpListener;
 use std::process::Output;
@@ -12,16 +12,16 @@ use crate::support::gate::{self, Gate, Launch};
 use crate::support::http::DOOR;
 use crate::support::machine::{command, has};
 
-/// `admit` with these words, to its end, without anybody's configuration.
+/// Runs `admit` with these arguments to its end, without any config of the environment.
 fn admit(words: &[&str]) -> Output {
     gate::admit(words).output().unwrap()
 }
 
 #[test]
-fn with_no_config_it_prints_its_doors_and_a_line_to_try_that_works() {
+fn without_config_the_gate_prints_its_doors_and_a_working_curl_command() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("admit-data");
-    // The port is said, because the usual one may be taken on this machine.
+    // The port is explicit, because the default may be in use on this machine.
     let launch = Launch::bare(&data).in_folder(folder.path());
     let gate = launch.variable("ADMIT_LISTEN", "127.0.0.1:0").start();
     let words = gate.stdout();
@@ -36,7 +36,8 @@ fn with_no_config_it_prints_its_doors_and_a_line_to_try_that_works() {
     gate.stop();
 }
 
-/// Head and body of the answer to the line; without curl, to the same event sent by our own client.
+/// Head and body of the reply to the printed command; without curl, to the same event sent by the test
+/// client.
 fn tried(gate: &Gate, line: &str) -> String {
     if !has("curl") {
         let (_, rest) = line.split_once("-d '").expect("the line has a body");
@@ -52,7 +53,7 @@ fn tried(gate: &Gate, line: &str) -> String {
 }
 
 #[test]
-fn no_commit_waits_until_the_system_has_cleared_a_huge_page() {
+fn no_commit_waits_for_the_kernel_to_clear_a_huge_page() {
     let data = tempfile::tempdir().unwrap();
     let gate = Gate::on(data.path());
     let status = std::fs::read_to_string(format!("/proc/{}/status", gate.pid())).unwrap();
@@ -62,7 +63,7 @@ fn no_commit_waits_until_the_system_has_cleared_a_huge_page() {
 }
 
 #[test]
-fn the_defaults_are_loopback_port_8080_and_a_folder_beside_us() {
+fn the_defaults_are_loopback_port_8080_and_a_folder_in_the_working_directory() {
     let output = admit(&["config", "show"]);
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -71,7 +72,7 @@ fn the_defaults_are_loopback_port_8080_and_a_folder_beside_us() {
 }
 
 #[test]
-fn a_mistake_in_the_config_is_shown_with_its_file_and_line() {
+fn a_config_error_names_its_file_and_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("my.toml");
     for (text, line, word) in [
@@ -86,12 +87,12 @@ fn a_mistake_in_the_config_is_shown_with_its_file_and_line() {
         let place = format!("{}:{line}:", file.display());
         assert!(ended.stderr.contains(&place), "{place} in {}", ended.stderr);
         assert!(ended.stderr.contains(word), "{word} in {}", ended.stderr);
-        assert_eq!(ended.stdout, "", "standard output is for what was asked for");
+        assert_eq!(ended.stdout, "", "standard output is for results");
     }
 }
 
 #[test]
-fn the_environment_wins_over_the_file_and_a_misspelt_variable_is_an_error() {
+fn environment_variables_override_the_file_and_an_unknown_one_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("my.toml");
     std::fs::write(&file, "[doors.pixel-control]\npath = \"/from/file\"\n").unwrap();
@@ -119,7 +120,7 @@ fn the_environment_wins_over_the_file_and_a_misspelt_variable_is_an_error() {
 }
 
 #[test]
-fn without_principals_it_serves_this_machine_only() {
+fn without_principals_the_gate_serves_loopback_only() {
     let folder = tempfile::tempdir().unwrap();
     let open = Launch::bare(folder.path())
         .argument("--data")
@@ -140,7 +141,7 @@ fn without_principals_it_serves_this_machine_only() {
 }
 
 #[test]
-fn it_says_whether_it_lives_and_which_doors_it_has() {
+fn health_reports_liveness_and_the_doors() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut client = gate.client();
@@ -150,14 +151,14 @@ fn it_says_whether_it_lives_and_which_doors_it_has() {
 }
 
 #[test]
-fn a_signal_ends_an_idle_gate_at_once_with_zero_and_the_next_one_goes_on_from_there() {
+fn a_signal_stops_an_idle_gate_with_exit_code_zero_and_a_restart_continues() {
     let folder = tempfile::tempdir().unwrap();
     for (start, name) in ["TERM", "INT", "TERM"].into_iter().enumerate() {
         let gate = Gate::on(folder.path());
-        // Its connection stays open, as a producer's does between two events.
+        // The connection stays open, as a producer's does between two events.
         let mut idle = gate.client();
-        let said = idle.submit(&sample());
-        assert_eq!(said.is_processed(), start == 0, "start {start}: {said:?}");
+        let printed = idle.submit(&sample());
+        assert_eq!(printed.is_processed(), start == 0, "start {start}: {printed:?}");
         let begun = Instant::now();
         gate.signal(name);
         let ended = gate.wait_for_exit();
@@ -167,7 +168,7 @@ fn a_signal_ends_an_idle_gate_at_once_with_zero_and_the_next_one_goes_on_from_th
 }
 
 #[test]
-fn a_port_that_is_taken_is_named_with_what_to_do() {
+fn a_port_in_use_is_an_error_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -179,7 +180,7 @@ fn a_port_that_is_taken_is_named_with_what_to_do() {
 }
 
 #[test]
-fn receipts_can_be_listed_beside_the_running_gate() {
+fn receipts_can_be_listed_while_the_gate_runs() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     gate.client().submit(&sample()).processed();

@@ -1,4 +1,4 @@
-//! Edge devices: acknowledged over WebSocket, gRPC and HTTP alike, and only when it is stored.
+//! Edge devices: acknowledged over WebSocket, gRPC and HTTP alike, and only once stored.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::ws::{BINARY, CLOSE, Frame, PING, PONG, Socket, TEXT};
 use crate::support::{ledger, sql};
 
 #[test]
-fn a_valid_envelope_is_one_row_and_every_copy_is_acked_alike() {
+fn a_valid_envelope_is_one_row_and_every_copy_gets_the_same_ack() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     for (mut wire, n) in Wire::all(&gate).into_iter().zip(1..) {
@@ -53,7 +53,7 @@ fn a_copy_over_another_connection_or_transport_is_acked_and_changes_nothing() {
 }
 
 #[test]
-fn sixty_four_copies_at_once_make_one_row_and_sixty_four_acks() {
+fn sixty_four_concurrent_copies_make_one_row_and_sixty_four_acks() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     thread::scope(|scope| {
@@ -130,15 +130,15 @@ fn a_missing_empty_or_mistyped_member_is_nacked_and_stores_nothing() {
 }
 
 #[test]
-fn a_missing_schema_version_and_unknown_members_are_taken_and_kept() {
+fn a_missing_schema_version_and_unknown_members_are_accepted_and_stored() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     for (mut wire, n) in Wire::all(&gate).into_iter().zip(1..) {
         let mut body = envelope(n);
         body.as_object_mut().unwrap().remove("schema_version");
-        body["type"] = "nobody.knows".into();
+        body["type"] = "unknown.type".into();
         body["turn_id"] = "turn_7".into();
-        // Not the same as 1 to a producer that says it, so not to us.
+        // Not equal to 1 for the producer, so a different content.
         body["payload"]["count"] = json!(1.0);
         let body = body.to_string();
         assert_acked(&wire.submit(body.as_bytes()), &id(n));
@@ -163,7 +163,7 @@ fn a_bad_frame_is_nacked_with_a_null_id_and_its_neighbours_are_stored() {
     let mut socket = Socket::open(gate.address());
     socket.send(BINARY, text(9).as_bytes()).unwrap();
     assert_nacked(&socket.next_reply().unwrap(), None, "invalid_envelope");
-    // One after the other without waiting: the good ones around the bad one are stored.
+    // Pipelined without waiting: valid events before and after the invalid one are stored.
     socket.send_all(&[text(10), "{".to_owned(), text(11)]).unwrap();
     let answers: Vec<Value> = (0..3).map(|_| socket.next_reply().unwrap()).collect();
     let acked = |n: u64| answers.iter().any(|a| a["event_id"] == id(n) && a["status"] == "stored");
@@ -173,7 +173,7 @@ fn a_bad_frame_is_nacked_with_a_null_id_and_its_neighbours_are_stored() {
 }
 
 #[test]
-fn whoever_sends_far_ahead_gets_every_ack_once() {
+fn a_client_that_pipelines_many_events_gets_every_ack_once() {
     const EVENTS: u64 = 3_000;
     let folder = tempfile::tempdir().unwrap();
     let launch = Launch::on(folder.path());
@@ -204,7 +204,7 @@ fn whoever_sends_far_ahead_gets_every_ack_once() {
 }
 
 #[test]
-fn what_is_too_large_is_nacked_and_the_connection_goes_on() {
+fn an_event_that_is_too_large_is_nacked_and_the_connection_stays_open() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Launch::on(folder.path())
         .variable("ADMIT_LIMITS__BODY_BYTES_MAX", "2000")
@@ -217,7 +217,7 @@ fn what_is_too_large_is_nacked_and_the_connection_goes_on() {
         assert_nacked(&wire.submit(large.as_bytes()), None, "too_large");
         assert_acked(&wire.submit(text(n).as_bytes()), &id(n));
     }
-    // Nobody reads a message to its end that has none.
+    // A message that never ends is not read to its end.
     let mut socket = Socket::open(gate.address());
     socket.send(TEXT, &vec![b'x'; 200_000]).unwrap_or_default();
     assert_nacked(&socket.next_reply().unwrap(), None, "too_large");
@@ -227,7 +227,7 @@ fn what_is_too_large_is_nacked_and_the_connection_goes_on() {
 }
 
 #[test]
-fn nobody_without_a_key_is_let_in_on_any_transport() {
+fn connections_without_a_key_are_refused_on_every_transport() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("admit.toml");
     let key = "a-key-that-is-long-enough";
@@ -266,7 +266,7 @@ fn nobody_without_a_key_is_let_in_on_any_transport() {
 }
 
 #[test]
-fn an_event_over_the_rate_is_nacked_with_its_id_and_welcome_later() {
+fn an_event_over_the_rate_limit_is_nacked_with_its_id_and_accepted_later() {
     let folder = tempfile::tempdir().unwrap();
     let launch = Launch::on(folder.path());
     let gate = launch.variable("ADMIT_LIMITS__REQUESTS_PER_SECOND_MAX", "5").start();
@@ -279,11 +279,11 @@ fn an_event_over_the_rate_is_nacked_with_its_id_and_welcome_later() {
     assert!(!acked.is_empty() && nacked.len() >= 20, "{} acked", acked.len());
     for nack in nacked {
         assert_nacked(nack, nack["event_id"].as_str(), "rate_limited");
-        assert!(nack["event_id"].is_string(), "whoever sent it knows which: {nack}");
+        assert!(nack["event_id"].is_string(), "the sender can identify it: {nack}");
     }
     let mut stored = acked.len();
     let mut client = gate.client();
-    let mut told = 0;
+    let mut named = 0;
     for n in 100..150 {
         let answer = client.send("POST", DOOR, &[], text(n).as_bytes()).unwrap().json();
         if answer["status"] == "stored" {
@@ -291,16 +291,16 @@ fn an_event_over_the_rate_is_nacked_with_its_id_and_welcome_later() {
             continue;
         }
         assert_nacked(&answer, Some(&id(n)), "rate_limited");
-        told += 1;
+        named += 1;
     }
-    assert!(told > 0, "over HTTP it is named too");
+    assert!(named > 0, "over HTTP it is named too");
     assert_eq!(inbox(folder.path()).len(), stored);
     drop(socket);
     gate.stop();
 }
 
 #[test]
-fn an_event_that_waits_for_a_lock_for_more_than_four_seconds_is_acked_when_it_clears() {
+fn an_event_delayed_by_a_lock_for_four_seconds_is_acked_after_its_release() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let wires = Wire::all(&gate);
@@ -312,7 +312,7 @@ fn an_event_that_waits_for_a_lock_for_more_than_four_seconds_is_acked_when_it_cl
                 assert_acked(&answer, &id(n));
             });
         }
-        // Longer than other doors may take for an answer, shorter than the wait for a lock.
+        // Longer than the reply timeout of other doors, shorter than the wait for a lock.
         thread::sleep(Duration::from_millis(4_250));
         assert!(inbox(folder.path()).is_empty(), "the lock was held");
         drop(held);
@@ -322,7 +322,7 @@ fn an_event_that_waits_for_a_lock_for_more_than_four_seconds_is_acked_when_it_cl
 }
 
 #[test]
-fn a_gate_that_ends_has_acked_what_it_took_and_says_goodbye() {
+fn on_shutdown_accepted_events_are_acked_before_a_close_frame_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut socket = Socket::open(gate.address());
@@ -368,7 +368,7 @@ fn a_gate_that_ends_has_acked_what_it_took_and_says_goodbye() {
 }
 
 #[test]
-fn a_socket_answers_pings_and_goodbyes_and_refuses_what_is_no_socket() {
+fn a_websocket_replies_to_pings_and_close_frames_and_refuses_plain_requests() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let mut socket = Socket::open(gate.address());
@@ -394,7 +394,7 @@ fn a_socket_answers_pings_and_goodbyes_and_refuses_what_is_no_socket() {
 }
 
 #[test]
-fn a_quiet_peer_is_asked_for_a_sign_of_life_and_a_dead_one_is_let_go() {
+fn an_idle_peer_is_pinged_and_a_dead_one_is_disconnected() {
     let folder = tempfile::tempdir().unwrap();
     let launch = Launch::on(folder.path()).variable("ADMIT_LIMITS__IDLE_MS_MAX", "900");
     let gate = launch.start();
@@ -413,27 +413,27 @@ fn a_quiet_peer_is_asked_for_a_sign_of_life_and_a_dead_one_is_let_go() {
 }
 
 #[test]
-fn a_peer_that_takes_no_answers_is_held_back_and_let_go_and_harms_nobody() {
+fn a_peer_that_reads_no_replies_is_throttled_and_disconnected_without_affecting_others() {
     const PINGS: usize = 1_000_000;
     let folder = tempfile::tempdir().unwrap();
     let launch = Launch::on(folder.path()).variable("ADMIT_LIMITS__WRITE_MS_MAX", "500");
     let gate = launch.start();
     let mut deaf = Socket::open(gate.address());
-    // Each wants an answer of its own size, and none is read.
+    // Each request gets a reply of its own size, and none is read.
     let cut_off = (0..PINGS).find(|_| deaf.send(PING, &[b'x'; 125]).is_err());
-    assert!(cut_off.is_some(), "whoever never reads is cut off");
+    assert!(cut_off.is_some(), "a peer that never reads is disconnected");
     assert_acked(&Socket::open(gate.address()).submit(text(1).as_bytes()), &id(1));
     gate.stop();
 }
 
 #[test]
-fn a_message_that_never_ends_is_not_waited_for() {
+fn an_endless_message_is_cut_off() {
     let folder = tempfile::tempdir().unwrap();
     let launch = Launch::on(folder.path()).variable("ADMIT_LIMITS__BODY_READ_MS_MAX", "300");
     let gate = launch.start();
     let mut socket = Socket::open(gate.address());
     assert_acked(&socket.submit(text(1).as_bytes()), &id(1));
-    // The head of a frame, and then nothing.
+    // The head of a frame without its payload.
     socket.send_bytes(&[TEXT, 0x80 | 100, 0, 0, 0, 0]).unwrap();
     let last = socket.read().unwrap();
     assert_eq!((last.first, &last.payload[..2]), (CLOSE, &1008_u16.to_be_bytes()[..]));
@@ -441,7 +441,7 @@ fn a_message_that_never_ends_is_not_waited_for() {
 }
 
 #[test]
-fn the_contracts_own_ddl_can_be_applied_to_the_gates_file_again() {
+fn the_ddl_of_the_contract_can_be_applied_to_the_ledger_file_again() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     assert_acked(&Socket::open(gate.address()).submit(text(1).as_bytes()), &id(1));

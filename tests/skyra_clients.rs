@@ -1,4 +1,4 @@
-//! Clients that nobody here wrote: Python's `websockets`, `grpcio`, and reflection as grpcurl does it.
+//! Third-party clients: Python's `websockets`, `grpcio`, and server reflection as grpcurl uses it.
 
 use std::path::Path;
 
@@ -7,28 +7,28 @@ use crate::support::machine::{Requirement, command, skip};
 use crate::support::python;
 use crate::support::skyra::inbox;
 
-/// What a client exits with when its package is not installed.
+/// Exit code of a client whose package is not installed.
 const MISSING: i32 = 77;
 
 fn run(client: &str, words: &[&str]) -> bool {
     let Some(python) = python::program("python") else { return false };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = command(&python.to_string_lossy());
-    // Nothing of a run stays in the repository.
+    // No generated file stays in the repository.
     command.arg("-B").arg(root.join("tests/clients").join(client)).args(words);
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     if output.status.code() == Some(MISSING) {
-        skip(Requirement::Python, said.trim());
+        skip(Requirement::Python, printed.trim());
         return false;
     }
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.trim() == "ok", "{client}: {said}{complaint}");
+    assert!(output.status.success() && printed.trim() == "ok", "{client}: {printed}{complaint}");
     true
 }
 
 #[test]
-fn the_public_websockets_library_sends_ahead_and_reads_every_ack() {
+fn the_public_websockets_library_pipelines_and_reads_every_ack() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let url = format!("ws://{}/v1/ingress", gate.address());
@@ -39,7 +39,7 @@ fn the_public_websockets_library_sends_ahead_and_reads_every_ack() {
 }
 
 #[test]
-fn the_public_grpc_library_streams_with_stubs_made_of_our_proto_file() {
+fn the_public_grpc_library_streams_with_stubs_generated_from_the_proto_file() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");

@@ -1,4 +1,4 @@
-//! The gate dies, the socket is cut or the disk fails between an envelope and its ACK.
+//! Crashes of the gate, disconnects and disk errors between an envelope and its ACK.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ fn killed_before_the_commit_nothing_is_stored_and_the_retry_is() {
     let gate = Gate::on(folder.path());
     let mut socket = Socket::open(gate.address());
     assert_acked(&socket.submit(text(1).as_bytes()), &id(1));
-    // The writer has the event and waits for the lock: inserted it is not, committed even less.
+    // The writer has the event and waits for the lock, so it is neither inserted nor committed.
     let held = LedgerLock::acquire(folder.path());
     socket.send(TEXT, text(2).as_bytes()).unwrap();
     wait_for("the event is at the ledger", TIMEOUT, || {
@@ -47,7 +47,7 @@ fn killed_or_cut_off_after_the_commit_the_retry_is_acked_and_the_row_stays_one()
         socket.send(TEXT, text(n).as_bytes()).unwrap();
         let stored = || inbox(folder.path()).into_iter().find(|row| row.event_id == id(n));
         let row = wait_for("the event is committed", TIMEOUT, stored);
-        // Whether an ACK is on its way or not, nobody reads it.
+        // An ACK may have been sent, but it is not read.
         if killed {
             gate.kill();
             gate = Gate::on(folder.path());
@@ -64,7 +64,7 @@ fn killed_or_cut_off_after_the_commit_the_retry_is_acked_and_the_row_stays_one()
 }
 
 #[test]
-fn a_full_disk_is_nacked_on_every_transport_and_heals() {
+fn a_full_disk_is_nacked_on_every_transport_and_recovers() {
     let Some(disk) = SmallDisk::new(12 * 1024 * 1024) else { return };
     let mut gate = Gate::on(disk.path());
     let mut wires = Wire::all(&gate);
@@ -72,7 +72,7 @@ fn a_full_disk_is_nacked_on_every_transport_and_heals() {
         assert_acked(&wire.submit(text(n).as_bytes()), &id(n));
     }
     let ballast = disk.fill();
-    // What is left in files that were allocated before takes a few more.
+    // Space in preallocated files takes a few more events.
     let full = (10..3_000).find(|n| wires[0].submit(text(*n).as_bytes())["status"] == "rejected");
     let full = full.expect("a full disk takes no more");
     let stored = inbox(disk.path()).len();
@@ -94,8 +94,8 @@ fn a_full_disk_is_nacked_on_every_transport_and_heals() {
 }
 
 #[test]
-fn after_a_failed_sync_no_socket_is_told_stored_and_acked_means_stored() {
-    // Strace counts the calls of each thread apart; so many syncs the start never needs.
+fn after_a_failed_sync_no_event_is_acked_and_acked_events_are_stored() {
+    // strace counts the calls per thread; a start never needs this many syncs.
     const FAILS_FROM: u64 = 40;
     if !strace::is_available() {
         return;
@@ -135,8 +135,8 @@ fn after_a_failed_sync_no_socket_is_told_stored_and_acked_means_stored() {
 }
 
 #[test]
-fn a_disk_that_turns_read_only_is_nacked_and_heals() {
-    // So many writes no thread needs to start on a ledger that is there already.
+fn a_disk_that_turns_read_only_is_nacked_and_recovers() {
+    // No thread needs this many writes to start on an existing ledger.
     const FAILS_FROM: u64 = 100;
     const FAILS_UNTIL: u64 = 105;
     const EVENTS: u64 = 200;
@@ -173,7 +173,7 @@ fn a_disk_that_turns_read_only_is_nacked_and_heals() {
 }
 
 #[test]
-fn a_ledger_that_hangs_is_nacked_in_time_by_id_and_the_retry_finds_out() {
+fn a_ledger_that_hangs_is_nacked_in_time_and_the_retry_gets_the_outcome() {
     const EVENTS: u64 = 10;
     let folder = tempfile::tempdir().unwrap();
     let gate = Launch::on(folder.path())
@@ -188,18 +188,18 @@ fn a_ledger_that_hangs_is_nacked_in_time_by_id_and_the_retry_finds_out() {
     assert_nacked(&post.json(), Some(&id(0)), "storage_unavailable");
     let bodies: Vec<String> = (0..EVENTS).map(text).collect();
     socket.send_all(&bodies).unwrap();
-    let mut told = BTreeSet::new();
+    let mut replied = BTreeSet::new();
     for _ in 0..EVENTS {
         let answer = socket.next_reply().unwrap();
         let event_id = answer["event_id"].as_str().expect("it says whose it is").to_owned();
-        // Those the ledger has, and those for whom there was no room.
+        // Stored events, and those refused for lack of space.
         let code = answer["error"]["code"].as_str().unwrap();
         assert!(matches!(code, "storage_unavailable" | "rate_limited"), "{answer}");
         assert_nacked(&answer, Some(&event_id), code);
-        told.insert(event_id);
+        replied.insert(event_id);
     }
-    assert_eq!(told, (0..EVENTS).map(id).collect(), "everybody is told once");
-    // There is no room for another, and it is named all the same.
+    assert_eq!(replied, (0..EVENTS).map(id).collect(), "every event gets one reply");
+    // There is no space for another event, but the NACK still names it.
     let post = gate.client().send("POST", DOOR, &[], text(0).as_bytes()).unwrap();
     assert_nacked(&post.json(), Some(&id(0)), "rate_limited");
     drop(held);
@@ -211,7 +211,7 @@ fn a_ledger_that_hangs_is_nacked_in_time_by_id_and_the_retry_finds_out() {
 }
 
 #[test]
-fn whoever_is_held_back_by_the_gate_is_not_taken_for_dead() {
+fn a_client_throttled_by_the_gate_is_not_disconnected_as_dead() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Launch::on(folder.path())
         .variable("ADMIT_LIMITS__STREAM_IN_FLIGHT_MAX", "1")
@@ -221,7 +221,7 @@ fn whoever_is_held_back_by_the_gate_is_not_taken_for_dead() {
     let mut socket = Socket::open(gate.address());
     let held = LedgerLock::acquire(folder.path());
     socket.send_all(&[text(1), text(2)]).unwrap();
-    // So long that a peer which says nothing is let go twice over.
+    // Twice the time after which a silent peer is disconnected.
     for _ in 0..2 {
         let mut silent = Socket::open(gate.address());
         while silent.read().is_ok() {}
@@ -235,7 +235,7 @@ fn whoever_is_held_back_by_the_gate_is_not_taken_for_dead() {
 }
 
 #[test]
-fn what_was_acked_over_sockets_survives_kill_nine_and_is_there_once() {
+fn events_acked_over_websockets_survive_kill_nine_and_are_stored_once() {
     const ROUNDS: u64 = 8;
     const EVENTS: u64 = 1_000;
     let folder = tempfile::tempdir().unwrap();
@@ -254,7 +254,7 @@ fn what_was_acked_over_sockets_survives_kill_nine_and_is_there_once() {
                 gate.kill();
             }
         });
-        // It may be cut off while it sends; what was sent may be stored all the same.
+        // The connection may be cut while sending; sent events may still be stored.
         socket.send_all(&bodies).unwrap_or_default();
         while let Ok(answer) = socket.next_reply() {
             assert_eq!(answer["status"], "stored");

@@ -1,4 +1,4 @@
-//! The inbox: consumers claim, finish, lose leases and take over; copies of events disturb nobody.
+//! The inbox: consumers claim, finish, lose leases and take over; copies of events have no effect.
 
 use std::thread;
 
@@ -16,8 +16,8 @@ fn post(client: &mut Client, path: &str, body: &Value) -> (u16, Value) {
 }
 
 fn claim(client: &mut Client, consumer: &str, max: u64, lease_seconds: u64) -> Vec<Value> {
-    let asked = json!({ "consumer": consumer, "max": max, "lease_seconds": lease_seconds });
-    let (status, body) = post(client, "/v1/inbox/claim", &asked);
+    let request = json!({ "consumer": consumer, "max": max, "lease_seconds": lease_seconds });
+    let (status, body) = post(client, "/v1/inbox/claim", &request);
     assert_eq!(status, 200, "{body}");
     body["events"].as_array().unwrap().clone()
 }
@@ -42,7 +42,7 @@ fn an_event_is_claimed_by_one_consumer_finished_once_and_no_copy_moves_it_back()
     let mut client = gate.client();
     let mine = claim(&mut client, "planner-1", 3, 60);
     let theirs = claim(&mut client, "planner-2", 10, 60);
-    assert_eq!((mine.len(), theirs.len()), (3, 2), "nobody holds what another holds");
+    assert_eq!((mine.len(), theirs.len()), (3, 2), "no event has two holders");
     assert_eq!(mine[0]["event_id"], id(0), "the oldest first");
     assert_eq!(mine[0]["payload"]["payload"]["intent"], "server.log_summary");
     assert_eq!(settle(&mut client, &mine[0], "done").0, 200);
@@ -94,7 +94,7 @@ fn an_expired_lease_is_taken_over_and_cannot_finish() {
 }
 
 #[test]
-fn racing_consumers_share_the_inbox_and_never_hold_one_event_at_once() {
+fn concurrent_consumers_never_lease_the_same_event() {
     const EVENTS: u64 = 300;
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
@@ -129,7 +129,7 @@ fn racing_consumers_share_the_inbox_and_never_hold_one_event_at_once() {
     gate.stop();
 }
 
-/// Runs `admit inbox …`, which must succeed, and returns what it printed.
+/// Runs `admit inbox …`, which must succeed, and returns its output.
 fn admit(gate: &Gate, words: &[&str]) -> String {
     let data = gate.data().to_str().unwrap();
     let words = [&["inbox"], words, &["--data", data]].concat();
@@ -140,7 +140,7 @@ fn admit(gate: &Gate, words: &[&str]) -> String {
 }
 
 #[test]
-fn a_person_lists_claims_and_finishes_with_the_command_line() {
+fn the_inbox_commands_list_claim_and_finish() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::on(folder.path());
     put(&gate, 0..2);

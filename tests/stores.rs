@@ -1,4 +1,4 @@
-//! A ledger is served with the bus and the artifact store that belong to it, or not at all.
+//! A ledger is served only with the bus and the artifact store attached to it.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::support::ingest::{STREAM, envelope, outcome, published, push};
 use crate::support::machine::text;
 use crate::support::sql;
 
-/// The config of a gate on a shared ledger, as variables.
+/// Config of a gate on a shared ledger, as environment variables.
 fn shared<'a>(database: &'a TestDatabase, id: &'a str) -> [(&'static str, &'a str); 2] {
     [("ADMIT_LEDGER__URL", &database.url), ("ADMIT_LEDGER__GATE_ID", id)]
 }
@@ -23,16 +23,16 @@ fn gate(data: &Path, database: &TestDatabase, id: &str) -> Launch {
         .fold(Launch::on(data), |launch, (name, value)| launch.variable(name, value))
 }
 
-/// Runs a command on a shared ledger; whether it went well, and what it printed.
+/// Runs a command on a shared ledger; returns whether it succeeded, and its output.
 fn command(data: &Path, database: &TestDatabase, words: &[&str]) -> (bool, String) {
     let words = [words, &["--data", text(data)]].concat();
     let output = admit(words).envs(shared(database, "")).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).unwrap())
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(printed).unwrap())
 }
 
 #[test]
-fn a_second_gate_with_a_bus_of_its_own_is_refused_unless_it_publishes_nothing() {
+fn a_second_gate_with_its_own_bus_is_refused_unless_it_publishes_nothing() {
     if sql::skip_on_postgres() {
         return;
     }
@@ -52,13 +52,13 @@ fn a_second_gate_with_a_bus_of_its_own_is_refused_unless_it_publishes_nothing() 
     silent.client().submit(&match_begin(1, "b")).processed();
     silent.stop();
 
-    // On purpose, and not while a gate goes on with the other one.
+    // Attaching is explicit, and refused while a gate uses the other one.
     let attach = ["ledger", "attach", "--bus", "--artifacts"];
-    let (ok, said) = command(&b, &database, &attach);
-    assert!(!ok && said.contains("are running: a"), "{said}");
+    let (ok, printed) = command(&b, &database, &attach);
+    assert!(!ok && printed.contains("are running: a"), "{printed}");
     first.stop();
-    let (ok, said) = command(&b, &database, &attach);
-    assert!(ok && said.contains("is now attached to this ledger; before it was"), "{said}");
+    let (ok, printed) = command(&b, &database, &attach);
+    assert!(ok && printed.contains("is now attached to this ledger; before it was"), "{printed}");
     let ended = gate(&a, &database, "a").start_expecting_exit();
     assert!(ended.stderr.contains("is not the one of this ledger"), "{}", ended.stderr);
     let second = gate(&b, &database, "b").start();
@@ -69,14 +69,14 @@ fn a_second_gate_with_a_bus_of_its_own_is_refused_unless_it_publishes_nothing() 
 }
 
 #[test]
-fn of_two_gates_with_copies_of_one_bus_the_second_is_refused_while_the_first_lives() {
+fn of_two_gates_with_copies_of_one_bus_the_second_is_refused_while_the_first_runs() {
     if sql::skip_on_postgres() {
         return;
     }
     let Some(database) = database() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (folder.path().join("a"), folder.path().join("b"));
-    // Without a name of its own a gate ends the lease of no gate before it.
+    // Without a gate id, a gate does not end the lease of an earlier one.
     let unnamed =
         |data: &Path| gate(data, &database, "").variable("ADMIT_LEDGER__LEASE_SECONDS", "3");
     let first = unnamed(&a).start();
@@ -96,7 +96,7 @@ fn of_two_gates_with_copies_of_one_bus_the_second_is_refused_while_the_first_liv
     silent.client().submit(&match_begin(1, "b")).processed();
     silent.stop();
 
-    // A crash frees it with the end of its lease, for which the next start waits.
+    // After a crash it is free once the lease expires, which the next start waits for.
     first.kill();
     let again = unnamed(&a).start();
     assert_eq!(outcome(&push(&mut again.client(), &envelope(3))), "ADMIT");
@@ -106,7 +106,7 @@ fn of_two_gates_with_copies_of_one_bus_the_second_is_refused_while_the_first_liv
 }
 
 #[test]
-fn a_bus_or_a_store_that_was_moved_away_is_noticed_and_its_return_is_enough() {
+fn a_moved_bus_or_store_is_detected_and_moving_it_back_is_enough() {
     if sql::skip_on_postgres() {
         return;
     }
@@ -120,8 +120,8 @@ fn a_bus_or_a_store_that_was_moved_away_is_noticed_and_its_return_is_enough() {
         fs::rename(&here, &away).unwrap();
         let ended = Launch::on(&data).start_expecting_exit();
         assert_eq!(ended.status.code(), Some(1), "{name}: {}", ended.stderr);
-        let said = &ended.stderr;
-        assert!(said.contains("carries no id") && said.contains(key), "{name}: {said}");
+        let printed = &ended.stderr;
+        assert!(printed.contains("carries no id") && printed.contains(key), "{name}: {printed}");
         let elsewhere = format!("file:{}", away.display());
         let variable = format!("ADMIT_{}__URL", name.to_uppercase());
         let gate = Launch::on(&data).variable(&variable, &elsewhere).start();

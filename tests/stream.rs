@@ -1,4 +1,4 @@
-//! The streamer against a real gate: the golden pack, kill -9, and two of them at once.
+//! The streamer against a real gate: the golden pack, kill -9, and two concurrent streamers.
 
 #[path = "../crates/runs/examples/synthetic_pack/pack.rs"]
 pub(crate) mod synthetic;
@@ -26,7 +26,7 @@ use synthetic::SyntheticPack;
 pub(crate) const RUN: &str = "platform_20260212T085637Z";
 pub(crate) const FACTS: &str = "fraud-platform/platform_20260212T085637Z/sr/run_facts_view/1.json";
 
-/// A data folder with facts and READY in it, for a pack.
+/// Data folder with the facts and the READY message of a pack.
 fn announced(pack: &Path) -> TempDir {
     let data = tempfile::tempdir().unwrap();
     let root = pack.to_str().unwrap();
@@ -56,8 +56,8 @@ pub(crate) fn admit_stream(data: &Path, gate: &str, more: &[&str]) -> Command {
     gate::admit([&words[..], &[text(data)], more].concat())
 }
 
-/// What it printed, and the only message in it.
-fn told(output: &Output) -> Value {
+/// Parses the printed output, which has a single message.
+fn printed_message(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| {
         panic!("{error} in {text} and {}", String::from_utf8_lossy(&output.stderr))
@@ -68,12 +68,12 @@ fn told(output: &Output) -> Value {
 fn streamed(data: &Path, gate: &Gate, more: &[&str]) -> Value {
     let url = format!("http://{}", gate.address());
     let output = admit_stream(data, &url, more).output().unwrap();
-    let message = told(&output);
+    let message = printed_message(&output);
     assert!(output.status.success(), "{message}: {}", String::from_utf8_lossy(&output.stderr));
     message
 }
 
-/// Event ids on the bus, without what is about control and audit.
+/// Event ids on the bus, without control and audit messages.
 fn on_the_bus(data: &Path) -> Vec<String> {
     let reader = FileReader::new(&data.join("bus"));
     let mut ids = Vec::new();
@@ -90,7 +90,7 @@ fn on_the_bus(data: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_golden_pack_is_admitted_once_however_often_it_is_streamed() {
+fn the_golden_pack_streamed_repeatedly_is_admitted_once() {
     let data = announced(&golden());
     let gate = Gate::on(data.path());
     let first = streamed(data.path(), &gate, &[]);
@@ -117,10 +117,10 @@ fn the_golden_pack_is_admitted_once_however_often_it_is_streamed() {
 }
 
 #[test]
-fn a_gate_that_is_not_there_defers_the_run_and_loses_nothing() {
+fn an_unreachable_gate_defers_the_run_and_loses_nothing() {
     let data = announced(&golden());
     let output = admit_stream(data.path(), "http://127.0.0.1:9", &[]).output().unwrap();
-    let message = told(&output);
+    let message = printed_message(&output);
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert_eq!(message["status"], "DEFERRED_DOWNSTREAM_NOT_READY");
     assert!(message["detail"].as_str().unwrap().contains("cannot connect"), "{message}");
@@ -132,7 +132,7 @@ fn a_gate_that_is_not_there_defers_the_run_and_loses_nothing() {
 const ROWS: u64 = 300;
 const WINDOW: u64 = 20;
 
-/// A pack of four outputs, in a folder of its own.
+/// A pack of four outputs in a separate folder.
 fn made_up() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let pack = folder.path().join("pack");
@@ -148,7 +148,7 @@ fn started(data: &Path, gate: &Gate) -> Child {
 }
 
 #[test]
-fn killed_in_the_middle_it_goes_on_with_at_most_a_window_of_copies() {
+fn a_killed_streamer_resumes_with_at_most_one_window_of_copies() {
     let (_folder, pack) = made_up();
     let data = announced(&pack);
     let gate = Gate::on(data.path());
@@ -175,7 +175,7 @@ fn killed_in_the_middle_it_goes_on_with_at_most_a_window_of_copies() {
 }
 
 #[test]
-fn two_streamers_at_once_admit_every_row_once() {
+fn two_concurrent_streamers_admit_every_row_once() {
     let (_folder, pack) = made_up();
     let data = announced(&pack);
     let gate = Gate::on(data.path());
@@ -183,7 +183,7 @@ fn two_streamers_at_once_admit_every_row_once() {
     let mut statuses: Vec<String> = children
         .into_iter()
         .map(|child| {
-            let message = told(&child.wait_with_output().unwrap());
+            let message = printed_message(&child.wait_with_output().unwrap());
             message["status"].as_str().unwrap_or("nothing left").to_owned()
         })
         .collect();
@@ -196,7 +196,7 @@ fn two_streamers_at_once_admit_every_row_once() {
 }
 
 #[test]
-fn a_hangup_does_not_end_it() {
+fn a_streamer_ignores_sighup() {
     let (_folder, pack) = made_up();
     let data = announced(&pack);
     let gate = Gate::on(data.path());
@@ -206,13 +206,13 @@ fn a_hangup_does_not_end_it() {
     });
     crate::support::machine::signal(child.id(), "HUP");
     let output = child.wait_with_output().unwrap();
-    assert_eq!(told(&output)["status"], "STREAMED");
+    assert_eq!(printed_message(&output)["status"], "STREAMED");
     assert!(output.status.success(), "{output:?}");
     gate.stop();
 }
 
 #[test]
-fn asked_to_stop_it_ends_and_the_next_one_goes_on() {
+fn a_stopped_streamer_exits_and_the_next_one_resumes() {
     let (_folder, pack) = made_up();
     let data = announced(&pack);
     let gate = Gate::on(data.path());
@@ -222,7 +222,7 @@ fn asked_to_stop_it_ends_and_the_next_one_goes_on() {
     });
     crate::support::machine::signal(child.id(), "TERM");
     let output = child.wait_with_output().unwrap();
-    let message = told(&output);
+    let message = printed_message(&output);
     assert!(["STOPPED", "STREAMED"].contains(&message["status"].as_str().unwrap()), "{message}");
     streamed_or_done(data.path(), &gate);
     let ids = on_the_bus(data.path());
@@ -231,7 +231,7 @@ fn asked_to_stop_it_ends_and_the_next_one_goes_on() {
     gate.stop();
 }
 
-/// Whatever is left, if anything is.
+/// The remaining processes, if any.
 fn streamed_or_done(data: &Path, gate: &Gate) {
     let url = format!("http://{}", gate.address());
     let output = admit_stream(data, &url, &[]).output().unwrap();
@@ -239,7 +239,7 @@ fn streamed_or_done(data: &Path, gate: &Gate) {
 }
 
 #[test]
-fn a_damaged_pack_fails_the_run_with_its_reason_for_people_too() {
+fn a_damaged_pack_fails_the_run_with_its_reason_in_the_text_output_too() {
     let folder = tempfile::tempdir().unwrap();
     let pack = folder.path().join("pack");
     synthetic::copy(&golden(), &pack).unwrap();

@@ -1,4 +1,4 @@
-//! The disk does not confirm a sync: nobody knows what it holds, and nobody is told otherwise.
+//! Failed syncs: the content of the disk is unknown, so nothing is acknowledged.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::support::load::{Load, LoadResult, assert_effects_once, event};
 use crate::support::strace::{self, Trace};
 use crate::support::{TIMEOUT, machine, wait_for};
 
-/// What a process ends with that does not believe its disk any more.
+/// Exit code of a process that no longer trusts its disk.
 const IO_ERROR: i32 = 74;
 
-/// Strace counts the calls of each thread apart; so many syncs the start never needs.
+/// strace counts the calls per thread; a start never needs this many syncs.
 const FAILS_FROM: u64 = 40;
 
 fn failing(data: &Path, trace: &Trace) -> Launch {
@@ -24,7 +24,7 @@ fn failing(data: &Path, trace: &Trace) -> Launch {
 }
 
 #[test]
-fn after_a_failed_sync_nobody_is_told_accepted_and_the_gate_stops_with_74() {
+fn after_a_failed_sync_nothing_is_acknowledged_and_the_gate_exits_with_74() {
     if !strace::is_available() {
         return;
     }
@@ -33,32 +33,32 @@ fn after_a_failed_sync_nobody_is_told_accepted_and_the_gate_stops_with_74() {
     let trace = Trace::into(folder.path());
     let gate = failing(&data, &trace).start();
     let mut client = gate.client();
-    let mut told = LoadResult::default();
-    // The writer's syncs are those of these lone posts, one each, until they fail.
+    let mut results = LoadResult::default();
+    // The writer syncs once per sequential post, until a sync fails.
     for n in 1..=2 * FAILS_FROM {
-        let Ok(said) = client.post(&event(n)) else {
-            told.unanswered.push(n);
+        let Ok(printed) = client.post(&event(n)) else {
+            results.unanswered.push(n);
             break;
         };
-        if said.is_processed() {
-            told.processed.push(n);
+        if printed.is_processed() {
+            results.processed.push(n);
         } else {
-            said.unavailable();
-            told.unavailable.push(n);
+            printed.unavailable();
+            results.unavailable.push(n);
         }
     }
     let ended = gate.wait_for_exit();
     assert_eq!(ended.status.code(), Some(IO_ERROR), "{}", ended.stderr);
     assert!(ended.stderr.contains("admit: "), "it says why it stopped: {}", ended.stderr);
     assert!(ended.stderr.to_lowercase().contains("sync"), "{}", ended.stderr);
-    assert!(told.processed.len() as u64 >= FAILS_FROM / 2, "it failed too early: {told:?}");
-    assert!(!told.unavailable.is_empty(), "the producer is told to come back: {told:?}");
+    assert!(results.processed.len() as u64 >= FAILS_FROM / 2, "it failed too early: {results:?}");
+    assert!(!results.unavailable.is_empty(), "the producer gets a retry time: {results:?}");
 
-    restart_and_settle(&data, told);
+    restart_and_settle(&data, results);
 }
 
 #[test]
-fn under_load_a_failed_sync_loses_nothing_that_was_acknowledged() {
+fn under_load_a_failed_sync_loses_no_acknowledged_event() {
     if !strace::is_available() {
         return;
     }
@@ -69,21 +69,21 @@ fn under_load_a_failed_sync_loses_nothing_that_was_acknowledged() {
     let numbers = Arc::new(AtomicU64::new(1));
     let load = Load::start(gate.address(), 6, &numbers, &mut machine::rng());
     let ended = gate.wait_for_exit();
-    let told = load.join();
+    let results = load.join();
     assert_eq!(ended.status.code(), Some(IO_ERROR), "{}", ended.stderr);
-    assert!(!told.processed.is_empty(), "the load was no load");
+    assert!(!results.processed.is_empty(), "the load was no load");
 
-    restart_and_settle(&data, told);
+    restart_and_settle(&data, results);
 }
 
 #[test]
-fn a_failed_sync_while_the_log_is_copied_stops_the_gate_too() {
+fn a_failed_sync_during_a_checkpoint_stops_the_gate() {
     if !strace::is_available() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    // On a ledger that is there already, a start has nothing to copy and syncs only the log.
+    // On an existing ledger a start has nothing to checkpoint and syncs only the WAL.
     Gate::on(&data).stop();
     let trace = Trace::into(folder.path());
     let file = data.join("ledger.db");
@@ -93,15 +93,15 @@ fn a_failed_sync_while_the_log_is_copied_stops_the_gate_too() {
     let numbers = Arc::new(AtomicU64::new(1));
     let load = Load::start(gate.address(), 6, &numbers, &mut machine::rng());
     let ended = gate.wait_for_exit();
-    let told = load.join();
+    let results = load.join();
     assert_eq!(ended.status.code(), Some(IO_ERROR), "{}", ended.stderr);
-    assert!(!told.processed.is_empty(), "the load was no load");
+    assert!(!results.processed.is_empty(), "the load was no load");
 
-    restart_and_settle(&data, told);
+    restart_and_settle(&data, results);
 }
 
 #[test]
-fn a_start_whose_syncs_fail_opens_no_door() {
+fn a_start_with_failing_syncs_opens_no_door() {
     if !strace::is_available() {
         return;
     }
@@ -125,7 +125,7 @@ fn a_start_whose_syncs_fail_opens_no_door() {
 }
 
 #[test]
-fn a_disk_that_dies_stops_the_gate_and_loses_nothing_that_was_acknowledged() {
+fn a_failing_disk_stops_the_gate_and_loses_no_acknowledged_event() {
     let Some(mut disk) = FaultyDisk::new(DiskFault::FailAll) else { return };
     let gate = Gate::on(&disk.path());
     let numbers = Arc::new(AtomicU64::new(1));
@@ -133,20 +133,20 @@ fn a_disk_that_dies_stops_the_gate_and_loses_nothing_that_was_acknowledged() {
     wait_for("the load is under way", TIMEOUT, || (load.acked() >= 200).then_some(()));
     disk.fail();
     let ended = gate.wait_for_exit();
-    let told = load.join();
+    let results = load.join();
     assert_eq!(ended.status.code(), Some(IO_ERROR), "{}", ended.stderr);
 
     disk.remount().expect("the mended disk mounts");
-    restart_and_settle(&disk.path(), told);
+    restart_and_settle(&disk.path(), results);
 }
 
-/// A start through recovery: what was acknowledged is there, the rest comes in once.
-fn restart_and_settle(data: &Path, mut told: LoadResult) {
+/// Restarts with recovery: acknowledged events are stored, the others are accepted once.
+fn restart_and_settle(data: &Path, mut results: LoadResult) {
     assert_intact(data);
     let gate = Gate::on(data);
     let stored = StoredReceipts::read(data);
-    told.assert_stored(&stored);
-    told.resend_unacknowledged(&mut gate.client(), &stored);
+    results.assert_stored(&stored);
+    results.resend_unacknowledged(&mut gate.client(), &stored);
     assert_effects_once(&mut gate.client(), data);
     gate.stop();
 }

@@ -1,10 +1,10 @@
-//! Accepted means synced: a kill does not show a missing sync, a trace does.
+//! An accepted event is synced. A kill does not reveal a missing sync, a trace does.
 
 use crate::support::events::match_begin;
 use crate::support::gate::Launch;
 use crate::support::strace::{self, Trace, TraceStep, parse_steps};
 
-/// Calls that sync, and the ones by which requests come and replies go.
+/// System calls that sync, receive requests or send replies.
 const CALLS: &str = "trace=fsync,fdatasync,read,readv,recvfrom,recvmsg,write,writev,sendto,sendmsg";
 
 #[test]
@@ -20,13 +20,13 @@ fn every_lone_post_is_synced_before_its_reply() {
     let mut client = gate.client();
     for n in 1..=POSTS {
         client.submit(&match_begin(n, "lone")).processed();
-        // A copy is acknowledged too, with its sighting on disk.
+        // A copy is acknowledged too, after its sighting is synced.
         client.submit(&match_begin(n, "lone").attempt(2)).duplicate();
     }
     gate.stop();
 
     let steps = parse_steps(&trace.read());
-    // Before the first post are the syncs of the start and the answers to `/readyz`.
+    // Before the first post are the syncs of the start and the replies to `/readyz`.
     let first =
         steps.iter().position(|step| *step == TraceStep::Request).expect("posts are traced");
     let rounds: Vec<&[TraceStep]> =

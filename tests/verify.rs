@@ -1,5 +1,4 @@
-//! `admit verify` is complete or says what it left out, and `admit repair` writes again what the ledger can
-//! make again.
+//! `admit verify` reports what it did not check, and `admit repair` restores what the ledger can derive.
 
 use std::fs;
 use std::path::Path;
@@ -14,32 +13,32 @@ use crate::support::rounds::{Round, SOURCES, post_source_ok};
 use crate::support::skyra::text as skyra;
 use crate::support::sql;
 
-struct Verified {
+struct VerifyOutput {
     agrees: bool,
-    said: String,
+    printed: String,
 }
 
-fn run(words: &[&str], data: &Path) -> Verified {
+fn run(words: &[&str], data: &Path) -> VerifyOutput {
     let output = gate::admit([words, &["--data", text(data)]].concat()).output().unwrap();
-    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    Verified { agrees: output.status.success(), said }
+    let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    VerifyOutput { agrees: output.status.success(), printed }
 }
 
-fn verify(data: &Path) -> Verified {
+fn verify(data: &Path) -> VerifyOutput {
     run(&["verify"], data)
 }
 
-/// Spoils the ledger, has it verified, and mends it again.
+/// Damages the ledger, verifies it, and repairs it.
 fn assert_found(data: &Path, spoil: &str, mend: &str, expected: &[&str]) {
     sql::execute(data, spoil);
-    let Verified { agrees, said } = verify(data);
-    assert!(!agrees, "{spoil}: {said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(!agrees, "{spoil}: {printed}");
     for words in expected {
-        assert!(said.contains(words), "{spoil}: {words} is not in\n{said}");
+        assert!(printed.contains(words), "{spoil}: {words} is not in\n{printed}");
     }
     sql::execute(data, mend);
-    let Verified { agrees, said } = verify(data);
-    assert!(agrees, "{mend}: {said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees, "{mend}: {printed}");
 }
 
 fn post(gate: &Gate, path: &str, body: &Value) -> Value {
@@ -56,20 +55,20 @@ fn verify_finds_foreign_and_altered_rows_in_the_inbox() {
     for n in 0..4 {
         post(&gate, "/v1/ingress", &serde_json::from_str(&skyra(n)).unwrap());
     }
-    let asked = json!({ "consumer": "c", "max": 3, "lease_seconds": 60 });
-    let claimed = post(&gate, "/v1/inbox/claim", &asked);
+    let request = json!({ "consumer": "c", "max": 3, "lease_seconds": 60 });
+    let claimed = post(&gate, "/v1/inbox/claim", &request);
     for (n, status) in [(0, "done"), (1, "failed")] {
         let event = &claimed["events"][n];
         let path = format!("/v1/inbox/{}", event["event_id"].as_str().unwrap());
         post(&gate, &path, &json!({ "status": status, "lease": event["lease"] }));
     }
     gate.stop();
-    let Verified { agrees, said } = verify(data);
-    assert!(agrees && said.contains("4 inbox rows checked"), "{said}");
-    assert!(said.contains("not checked: last_updated_at of 1 finished inbox rows"), "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees && printed.contains("4 inbox rows checked"), "{printed}");
+    assert!(printed.contains("not checked: last_updated_at of 1 finished inbox rows"), "{printed}");
     assert!(
-        said.ends_with("everything that was checked agrees\n"),
-        "it did not look there: {said}"
+        printed.ends_with("everything that was checked agrees\n"),
+        "it did not look there: {printed}"
     );
 
     let foreign = match sql::is_postgres() {
@@ -78,14 +77,14 @@ fn verify_finds_foreign_and_altered_rows_in_the_inbox() {
     };
     let gone = "DELETE FROM event_inbox WHERE event_id = 'f'";
     assert_found(data, foreign, gone, &["inbox", "no admission made", "1 disagreement found"]);
-    // The one that was never claimed, the failed one, and the claimed one.
+    // The entry that was never claimed, the failed one, and the claimed one.
     for (status, column, value, expected) in [
         ("received", "status", "lost", "none of the inbox"),
         ("received", "status", "done", "by its claims it is \"received\""),
         ("claimed", "status", "received", "by its claims it is \"claimed\""),
         ("failed", "received_at", "2020-01-01T00:00:00.000Z", "its admission came at"),
         ("failed", "last_updated_at", "2020-01-01T00:00:00.000Z", "it was finished at"),
-        ("received", "last_updated_at", "2020-01-01T00:00:00.000Z", "nothing has happened"),
+        ("received", "last_updated_at", "2020-01-01T00:00:00.000Z", "it has not changed since"),
         ("claimed", "last_updated_at", "2999-01-01T00:00:00.000Z", "after the lease"),
         ("done", "last_updated_at", "yesterday", "no time as the gate writes it"),
     ] {
@@ -106,7 +105,7 @@ fn verify_finds_foreign_and_altered_rows_in_the_inbox() {
 }
 
 #[test]
-fn verify_finds_what_does_not_add_up_about_effects_and_runs_and_says_what_to_do() {
+fn verify_finds_inconsistent_effects_and_runs_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = launch_fast(data).start();
@@ -115,8 +114,8 @@ fn verify_finds_what_does_not_add_up_about_effects_and_runs_and_says_what_to_do(
         push(&mut client, &envelope(n));
     }
     gate.stop();
-    let Verified { agrees, said } = verify(data);
-    assert!(agrees && said.ends_with("everything agrees\n"), "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees && printed.ends_with("everything agrees\n"), "{printed}");
     let first = "seq = (SELECT min(seq) FROM effect)";
     for (spoil, mend, expected) in [
         (
@@ -160,7 +159,7 @@ fn verify_finds_what_does_not_add_up_about_effects_and_runs_and_says_what_to_do(
 }
 
 #[test]
-fn repair_writes_again_what_a_closed_run_has_lost() {
+fn repair_restores_lost_files_of_a_closed_run() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = launch_fast(data).start();
@@ -168,35 +167,35 @@ fn repair_writes_again_what_a_closed_run_has_lost() {
     let references: Vec<String> = (1..=3)
         .map(|n| push(&mut client, &envelope(n)).json()["receipt_ref"].as_str().unwrap().to_owned())
         .collect();
-    // Kept outside of any run, with its body beside it.
+    // Stored outside of any run, with its body next to it.
     push(&mut client, &json!({ "event_type": "x" }));
     let path = format!("/v1/runs/{RUN}/close");
     let headers = [("content-type", "application/json")];
     let closed = client.send("POST", &path, &headers, b"").unwrap().json();
     let closure = closed["closure_ref"].as_str().unwrap_or_else(|| panic!("{closed}")).to_owned();
     gate.stop();
-    let Verified { agrees, said } = verify(data);
-    assert!(agrees, "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees, "{printed}");
 
     let files = [&references[0], &references[1], &closure].map(|path| artifact(data, path));
     let kept = files.each_ref().map(|file| fs::read(file).unwrap());
     fs::remove_file(&files[0]).unwrap();
     fs::write(&files[1], "{}\n").unwrap();
     fs::remove_file(&files[2]).unwrap();
-    let Verified { agrees, said } = verify(data);
-    assert!(!agrees && said.contains("3 disagreements found"), "{said}");
-    assert!(said.contains("closure") && said.contains("admit repair writes"), "{said}");
-    let Verified { agrees, said } = run(&["repair", "--dry-run"], data);
-    assert!(agrees && said.contains("3 files") && !files[0].exists(), "{said}");
-    let Verified { agrees, said } = run(&["repair"], data);
-    assert!(agrees && said.contains("3 files"), "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(!agrees && printed.contains("3 disagreements found"), "{printed}");
+    assert!(printed.contains("closure") && printed.contains("admit repair writes"), "{printed}");
+    let VerifyOutput { agrees, printed } = run(&["repair", "--dry-run"], data);
+    assert!(agrees && printed.contains("3 files") && !files[0].exists(), "{printed}");
+    let VerifyOutput { agrees, printed } = run(&["repair"], data);
+    assert!(agrees && printed.contains("3 files"), "{printed}");
     assert_eq!(files.each_ref().map(|file| fs::read(file).unwrap()), kept, "byte for byte");
-    let Verified { agrees, said } = verify(data);
-    assert!(agrees, "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees, "{printed}");
 }
 
 #[test]
-fn verify_makes_the_text_of_a_closure_again_from_its_row_and_its_receipts() {
+fn verify_recomputes_the_text_of_a_closure_from_its_row_and_receipts() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = launch_fast(data).start();
@@ -208,16 +207,16 @@ fn verify_makes_the_text_of_a_closure_again_from_its_row_and_its_receipts() {
     let headers = [("content-type", "application/json")];
     let closed = client.send("POST", &path, &headers, br#"{"reason":"over"}"#).unwrap().json();
     let closure = closed["closure_ref"].as_str().unwrap_or_else(|| panic!("{closed}")).to_owned();
-    // A copy that comes later changes no closure.
+    // A later copy does not change a closure.
     push(&mut client, &envelope(2));
     gate.stop();
-    let Verified { agrees, said } = verify(data);
-    assert!(agrees && said.ends_with("everything agrees\n"), "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees && printed.ends_with("everything agrees\n"), "{printed}");
 
     let file = artifact(data, &closure);
     let kept: String = sql::query_one(data, "SELECT text FROM run_closure");
     let put = |text: &str| {
-        // The file is spoilt with the row, so that only the receipts can tell.
+        // The file is damaged like the row, so only the receipts reveal it.
         fs::write(&file, format!("{text}\n")).unwrap();
         sql::execute(
             data,
@@ -235,18 +234,18 @@ fn verify_makes_the_text_of_a_closure_again_from_its_row_and_its_receipts() {
         let text = kept.replacen(&from, to, 1);
         assert_ne!(text, kept, "{from}");
         put(&text);
-        let Verified { agrees, said } = verify(data);
+        let VerifyOutput { agrees, printed } = verify(data);
         let expected = format!("is not what its row and its receipts give: {part}");
-        assert!(!agrees && said.contains(&expected), "{part}: {said}");
-        assert!(said.contains("1 disagreement found"), "{said}");
+        assert!(!agrees && printed.contains(&expected), "{part}: {printed}");
+        assert!(printed.contains("1 disagreement found"), "{printed}");
     }
     put(&kept);
-    let Verified { agrees, said } = verify(data);
-    assert!(agrees, "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees, "{printed}");
 }
 
 #[test]
-fn repair_writes_again_the_governance_lines_that_are_lost_or_damaged() {
+fn repair_restores_lost_or_damaged_governance_lines() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = launch_fast(data).start();
@@ -258,8 +257,8 @@ fn repair_writes_again_the_governance_lines_that_are_lost_or_damaged() {
         push(&mut client, &other);
     }
     gate.stop();
-    let Verified { agrees, said } = verify(data);
-    assert!(agrees, "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees, "{printed}");
     let log = artifact(data, &format!("fraud-platform/{RUN}/obs/governance/events.jsonl"));
     let kept = fs::read_to_string(&log).unwrap();
     let mut lines: Vec<&str> = kept.lines().collect();
@@ -270,31 +269,31 @@ fn repair_writes_again_the_governance_lines_that_are_lost_or_damaged() {
     lines.remove(0);
     lines[0] = &damaged;
     fs::write(&log, format!("{}\n", lines.join("\n"))).unwrap();
-    let Verified { agrees, said } = verify(data);
-    assert!(!agrees && said.contains("2 disagreements found"), "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(!agrees && printed.contains("2 disagreements found"), "{printed}");
     assert!(
-        said.contains("lacks the line of this document") && said.contains("admit repair"),
-        "{said}"
+        printed.contains("lacks the line of this document") && printed.contains("admit repair"),
+        "{printed}"
     );
-    let Verified { agrees, said } = run(&["repair", "--dry-run"], data);
-    assert!(agrees && said.contains("2 governance lines would be written"), "{said}");
-    let Verified { agrees, said } = run(&["repair"], data);
-    assert!(agrees && said.contains("2 governance lines written"), "{said}");
+    let VerifyOutput { agrees, printed } = run(&["repair", "--dry-run"], data);
+    assert!(agrees && printed.contains("2 governance lines would be written"), "{printed}");
+    let VerifyOutput { agrees, printed } = run(&["repair"], data);
+    assert!(agrees && printed.contains("2 governance lines written"), "{printed}");
     assert_lines(&log, &kept);
-    let Verified { agrees, said } = verify(data);
-    assert!(agrees, "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees, "{printed}");
 
     // The whole log is lost.
     fs::remove_file(&log).unwrap();
-    let Verified { agrees, said } = run(&["repair"], data);
+    let VerifyOutput { agrees, printed } = run(&["repair"], data);
     let all = kept.lines().count();
-    assert!(agrees && said.contains(&format!("{all} governance lines written")), "{said}");
+    assert!(agrees && printed.contains(&format!("{all} governance lines written")), "{printed}");
     assert_lines(&log, &kept);
-    let Verified { agrees, said } = run(&["repair"], data);
-    assert!(agrees && said.contains("0 governance lines written"), "once is enough: {said}");
+    let VerifyOutput { agrees, printed } = run(&["repair"], data);
+    assert!(agrees && printed.contains("0 governance lines written"), "once is enough: {printed}");
 }
 
-/// Every line of `kept` is in the log, once.
+/// Checks that every line of `kept` is in the log once.
 fn assert_lines(log: &Path, kept: &str) {
     let now = fs::read_to_string(log).unwrap();
     for line in kept.lines() {
@@ -303,7 +302,7 @@ fn assert_lines(log: &Path, kept: &str) {
 }
 
 #[test]
-fn a_cell_that_is_no_text_is_named_and_everything_else_is_checked() {
+fn a_cell_with_invalid_text_is_named_and_everything_else_is_checked() {
     if sql::skip_on_postgres() {
         return;
     }
@@ -317,14 +316,82 @@ fn a_cell_that_is_no_text_is_named_and_everything_else_is_checked() {
     gate.stop();
     sql::execute(data, "UPDATE document SET text = CAST(x'7bfffe7d' AS TEXT)");
     sql::execute(data, "UPDATE admission SET facts = CAST(x'7bff7d' AS TEXT) WHERE seq = 2");
-    let Verified { agrees, said } = verify(data);
-    assert!(!agrees && said.contains("cannot be read"), "{said}");
-    assert!(said.contains("-2: row: the row cannot be read"), "{said}");
-    assert!(said.contains("3 admissions (2 recomputed"), "it went on to the end: {said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(!agrees && printed.contains("cannot be read"), "{printed}");
+    assert!(printed.contains("-2: row: the row cannot be read"), "{printed}");
+    assert!(printed.contains("3 admissions (2 recomputed"), "it went on to the end: {printed}");
+}
+
+/// Columns with text in them, each with its table.
+fn text_cells(data: &Path) -> Vec<(String, String)> {
+    let tables: Vec<String> = sql::query_column(
+        data,
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' \
+         AND name <> 'meta' ORDER BY name",
+    );
+    let mut cells = Vec::new();
+    for table in tables {
+        let columns: Vec<String> = sql::query_column(
+            data,
+            &format!("SELECT name FROM pragma_table_info('{table}') WHERE type = 'TEXT'"),
+        );
+        for column in columns {
+            let texts = format!("SELECT count(*) FROM {table} WHERE typeof({column}) = 'text'");
+            if sql::query_one::<i64>(data, &texts) > 0 {
+                cells.push((table.clone(), column));
+            }
+        }
+    }
+    cells
 }
 
 #[test]
-fn verify_finds_records_that_do_not_belong_together() {
+fn a_cell_that_is_no_text_ends_no_check_whatever_its_table() {
+    if sql::skip_on_postgres() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gate = launch_fast(data).variable("ADMIT_DOORS__ROUNDS__TOPIC", "rounds.v1").start();
+    let mut client = gate.client();
+    for n in [1, 2, 1] {
+        push(&mut client, &envelope(n));
+    }
+    push(&mut client, &json!({ "event_type": "x" }));
+    client.submit(&match_begin(1, "a")).processed();
+    post_source_ok(&mut client, "stats_ready", &Round::nth(0).ready());
+    let path = format!("/v1/runs/{RUN}/close");
+    let closed = client.send("POST", &path, &[], b"").unwrap().json();
+    let closure = artifact(data, closed["closure_ref"].as_str().unwrap());
+    gate.stop();
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees, "{printed}");
+    let (ledger, closure_text) = (data.join("ledger.db"), fs::read(&closure).unwrap());
+    let whole = fs::read(&ledger).unwrap();
+    let cells = text_cells(data);
+    assert!(cells.len() > 30, "{cells:?}");
+    for (table, column) in cells {
+        let spoil = format!(
+            "PRAGMA foreign_keys = 0; PRAGMA ignore_check_constraints = 1; UPDATE OR IGNORE {table} \
+             SET {column} = CAST(x'7bff' AS TEXT) WHERE typeof({column}) = 'text'"
+        );
+        sql::execute(data, &spoil);
+        for word in ["verify", "repair"] {
+            let VerifyOutput { agrees, printed } = run(&[word], data);
+            let place = format!("{table}.{column} of row ");
+            assert!(printed.contains(&place), "{word} {place}: {printed}");
+            let is_whole = printed.contains("artifacts") || word == "repair";
+            assert!(agrees == (word == "repair") && is_whole, "{word} {place}: {printed}");
+        }
+        assert_eq!(fs::read(&closure).unwrap(), closure_text, "{table}.{column}");
+        fs::write(&ledger, &whole).unwrap();
+    }
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees, "{printed}");
+}
+
+#[test]
+fn verify_finds_inconsistent_records() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = Gate::on(data);
@@ -334,8 +401,8 @@ fn verify_finds_records_that_do_not_belong_together() {
         post_source_ok(&mut client, source, &round.post(source));
     }
     gate.stop();
-    let Verified { agrees, said } = verify(data);
-    assert!(agrees, "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees, "{printed}");
     let one = "seq = (SELECT min(seq) FROM record_event WHERE record_id IS NOT NULL)";
     let is = |column: &str| -> String {
         sql::query_one(data, &format!("SELECT {column} FROM record_event WHERE {one}"))
@@ -352,12 +419,12 @@ fn verify_finds_records_that_do_not_belong_together() {
         (
             format!("UPDATE record_field SET event = 900000 WHERE {field}"),
             format!("UPDATE record_field SET event = {event} WHERE {field}"),
-            "from no event of it",
+            "has no record or no event of it",
         ),
         (
             "UPDATE record SET record_id = 'x' || record_id".to_owned(),
             "UPDATE record SET record_id = substr(record_id, 2)".to_owned(),
-            "which is no record",
+            "which does not exist",
         ),
     ] {
         assert_found(data, &spoil, &mend, &["record: ", expected]);
@@ -365,7 +432,7 @@ fn verify_finds_records_that_do_not_belong_together() {
 }
 
 #[test]
-fn verify_makes_links_and_merged_values_again_from_the_bodies() {
+fn verify_recomputes_links_and_merged_values_from_the_bodies() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let gate = Gate::on(data);
@@ -376,13 +443,13 @@ fn verify_makes_links_and_merged_values_again_from_the_bodies() {
             post_source_ok(&mut client, source, &round.post(source));
         }
     }
-    // Nothing opens a round for it.
+    // No event opens a round for it.
     let alone = Round::reference().later(5);
     post_source_ok(&mut client, SOURCES[1], &alone.post(SOURCES[1]));
     gate.stop();
-    let Verified { agrees, said } = verify(data);
-    assert!(agrees && said.ends_with("everything agrees\n"), "{said}");
-    assert!(said.contains("4 records and 17 links recomputed"), "{said}");
+    let VerifyOutput { agrees, printed } = verify(data);
+    assert!(agrees && printed.ends_with("everything agrees\n"), "{printed}");
+    assert!(printed.contains("4 records and 17 links recomputed"), "{printed}");
 
     let one = "seq = (SELECT max(seq) FROM record_event WHERE record_id IS NOT NULL)";
     let get = |column: &str, table: &str, row: &str| -> String {
@@ -403,16 +470,22 @@ fn verify_makes_links_and_merged_values_again_from_the_bodies() {
         &both(&other, &moved),
         &both(&record, &link),
         &[
-            "its link has another record than the rule makes of its events",
+            "its link has another record than the rule computes for its events",
             "restore it from a backup",
         ],
     );
     for (table, column, row, value, expected) in [
         ("record_field", "value", &*merged, "7", "the field winner_team of the record"),
-        ("record_field", "source", &*merged, "nobody", "the field winner_team of the record"),
+        ("record_field", "source", &*merged, "unknown", "the field winner_team of the record"),
         ("record", "date", &*this, "2001-01-01", "the date of the record"),
         ("record", "fingerprints", &*this, "{}", "the list of fingerprints of the record"),
-        ("record_event", "confidence", one, "none", "say otherwise than its texts: confidence"),
+        (
+            "record_event",
+            "confidence",
+            one,
+            "none",
+            "columns of its event differ from its stored text: confidence",
+        ),
     ] {
         let before = get(column, table, row);
         let set = |value: &str| format!("UPDATE {table} SET {column} = '{value}' WHERE {row}");
@@ -420,11 +493,12 @@ fn verify_makes_links_and_merged_values_again_from_the_bodies() {
     }
     let lost = get("seq", "record_event", one);
     let fields = get("fields", "record_told", &format!("seq = {lost}")).replace('\'', "''");
-    let tell = |text: &str| format!("UPDATE record_told SET fields = '{text}' WHERE seq = {lost}");
+    let set_fields =
+        |text: &str| format!("UPDATE record_told SET fields = '{text}' WHERE seq = {lost}");
     assert_found(
         data,
-        &tell("{\"map_name\":\"moon\"}"),
-        &tell(&fields),
-        &["what its event tells is not what the body gives"],
+        &set_fields("{\"map_name\":\"moon\"}"),
+        &set_fields(&fields),
+        &["the fields of its event differ from its body"],
     );
 }

@@ -1,4 +1,4 @@
-"""A client that knows nothing of our proto file: it asks the gate, as grpcurl does."""
+"""Client without the proto file: it uses server reflection, as grpcurl does."""
 
 import sys
 

@@ -53,7 +53,7 @@ for headers, body in [
     assert answer.status == 401, answer
     assert json.loads(answer.body)["error"]["code"] == "unauthorized", answer
 
-# Nobody learns without a signature whether an id is known.
+# Without a valid signature, the reply does not reveal whether an id is known.
 unsigned = signed("msg_1", secrets=(stranger,))
 assert post(URL, unsigned, b"{}").status == 401
 

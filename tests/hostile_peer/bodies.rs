@@ -54,9 +54,9 @@ pub(super) fn signed_event(gate: &Gate) -> HttpResponse {
 }
 
 /// A request with an unfinished body.
-pub(super) struct Unfinished(BufReader<TcpStream>);
+pub(super) struct PartialRequest(BufReader<TcpStream>);
 
-impl Unfinished {
+impl PartialRequest {
     /// Sends a head; returns the status of the response, 100 if the gate is ready for the body.
     pub(super) fn begin(gate: &Gate, path: &str, headers: &str) -> (Self, u16) {
         let stream = TcpStream::connect(gate.address()).unwrap();
@@ -114,10 +114,10 @@ fn with_key(headers: &str) -> String {
 fn chunked_bodies_that_never_end_do_not_affect_other_principals() {
     let folder = tempfile::tempdir().unwrap();
     let gate = gate(folder.path(), LIMITS);
-    let held: Vec<Unfinished> = (0..40)
+    let held: Vec<PartialRequest> = (0..40)
         .map(|number| {
             let (mut request, status) =
-                Unfinished::begin(&gate, "/v1/events/orders", &with_key(CHUNKED));
+                PartialRequest::begin(&gate, "/v1/events/orders", &with_key(CHUNKED));
             assert_eq!(status, 100, "body {number} is accepted");
             request.write("1\r\n{\r\n");
             request
@@ -132,7 +132,7 @@ fn a_principal_that_fills_its_share_is_refused_and_others_are_not() {
     let folder = tempfile::tempdir().unwrap();
     let gate = gate(folder.path(), LIMITS);
     let announced = with_key("Content-Length: 1048576");
-    let begin = || Unfinished::begin(&gate, "/v1/events/orders", &announced);
+    let begin = || PartialRequest::begin(&gate, "/v1/events/orders", &announced);
     let mut held: Vec<_> = (0..2).map(|_| begin()).collect();
     for (request, status) in &mut held {
         assert_eq!(*status, 100);
@@ -150,7 +150,7 @@ fn a_principal_that_fills_its_share_is_refused_and_others_are_not() {
 fn bodies_without_a_key_have_a_pool_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let gate = gate(folder.path(), LIMITS);
-    let begin = |headers| Unfinished::begin(&gate, "/v1/events/hooks", headers);
+    let begin = |headers| PartialRequest::begin(&gate, "/v1/events/hooks", headers);
     let held: Vec<_> = (0..40).map(|_| begin(CHUNKED)).collect();
     assert!(held.iter().all(|(_, status)| *status == 100), "no bytes of these bodies have arrived");
     let announced: Vec<_> = (0..10).map(|_| begin("Content-Length: 1048576")).collect();
@@ -254,7 +254,7 @@ fn http_2_streams_that_announce_bodies_and_never_send_them_do_not_affect_other_p
 fn a_full_share_is_refused_with_a_typed_error() {
     let folder = tempfile::tempdir().unwrap();
     let gate = gate(folder.path(), &format!("{LIMITS}events_in_flight_max = 2\n"));
-    let (held, status) = Unfinished::begin(&gate, "/v1/events/orders", &with_key(CHUNKED));
+    let (held, status) = PartialRequest::begin(&gate, "/v1/events/orders", &with_key(CHUNKED));
     assert_eq!(status, 100);
     let response = post(&gate, "/v1/events/orders", &[LOUD, ("Idempotency-Key", "a")], "{}");
     problem(&response, 503, "overloaded");

@@ -1,6 +1,6 @@
 //! Fair shares: two principals that exhaust their limits do not keep a third one out.
 
-use super::bodies::{LIMITS, SHOP, Unfinished, gate, shop_sends, with_key_of};
+use super::bodies::{LIMITS, PartialRequest, SHOP, gate, shop_sends, with_key_of};
 use crate::events::receipt;
 use crate::support::gate::Gate;
 use crate::support::{TIMEOUT, wait_for};
@@ -8,10 +8,10 @@ use crate::support::{TIMEOUT, wait_for};
 const GREEDY: [&str; 2] = ["loud", "brash"];
 
 /// Opens unfinished requests of both greedy principals, with `headers`, until each is refused.
-fn exhaust_shares(gate: &Gate, headers: &str) -> Vec<Vec<Unfinished>> {
+fn exhaust_shares(gate: &Gate, headers: &str) -> Vec<Vec<PartialRequest>> {
     let begin = |name: &str| {
         let (request, status) =
-            Unfinished::begin(gate, "/v1/events/orders", &with_key_of(name, headers));
+            PartialRequest::begin(gate, "/v1/events/orders", &with_key_of(name, headers));
         assert!(matches!(status, 100 | 503), "{name}: {status}");
         (status == 100).then_some(request)
     };
@@ -53,7 +53,7 @@ fn heads_of_two_principals_that_announce_bodies_reserve_nothing() {
         .take(40)
         .map(|name| {
             let headers = with_key_of(name, "Content-Length: 1048576");
-            let (request, status) = Unfinished::begin(&gate, "/v1/events/orders", &headers);
+            let (request, status) = PartialRequest::begin(&gate, "/v1/events/orders", &headers);
             assert_eq!(status, 100, "{name}: announced bodies reserve nothing");
             request
         })
@@ -69,7 +69,7 @@ fn bodies_of_two_principals_that_do_not_end_leave_room_for_a_third() {
     let mut held = Vec::new();
     for name in GREEDY.iter().cycle().take(20) {
         let headers = with_key_of(name, "Content-Length: 1048576");
-        let (mut request, status) = Unfinished::begin(&gate, "/v1/events/orders", &headers);
+        let (mut request, status) = PartialRequest::begin(&gate, "/v1/events/orders", &headers);
         // A full share is refused at the head.
         if status == 100 {
             request.write_until_refused(&[b'x'; 1_000_000]);

@@ -14,7 +14,7 @@ use super::http::Client;
 use super::{TIMEOUT, machine, sql, wait_for};
 
 /// The binary under test: the one cargo built, or `ADMIT_TEST_BINARY`, such as an earlier version.
-fn binary() -> OsString {
+pub(crate) fn binary() -> OsString {
     std::env::var_os("ADMIT_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_admit").into())
 }
 
@@ -169,11 +169,17 @@ fn clear_environment(command: &mut Command) {
     }
 }
 
+/// A program with a cleared environment.
+pub(crate) fn command(program: &str) -> Command {
+    let mut command = machine::command(program);
+    clear_environment(&mut command);
+    command
+}
+
 /// The command `admit` with these arguments and a cleared environment, on the ledger of the folder after
 /// `--data`.
 pub(crate) fn admit<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
-    let mut command = machine::command(binary().to_str().expect("a plain path"));
-    clear_environment(&mut command);
+    let mut command = command(binary().to_str().expect("a plain path"));
     let mut is_data = false;
     for word in arguments {
         if is_data {

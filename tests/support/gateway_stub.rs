@@ -54,12 +54,12 @@ struct State {
     is_stopped: bool,
 }
 
-struct Shared {
+struct StubState {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Shared {
+impl StubState {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
@@ -69,7 +69,7 @@ impl Shared {
 pub(crate) struct GatewayStub {
     address: SocketAddr,
     scheme: &'static str,
-    shared: Arc<Shared>,
+    shared: Arc<StubState>,
     accepting: Option<JoinHandle<()>>,
 }
 
@@ -97,7 +97,7 @@ impl GatewayStub {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let state = State { action, calls: Vec::new(), connections: 0, is_stopped: false };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let shared = Arc::new(StubState { state: Mutex::new(state), changed: Condvar::new() });
         let accepting = {
             let shared = Arc::clone(&shared);
             let tls = tls.clone();
@@ -151,7 +151,7 @@ pub(crate) fn unused_url() -> String {
     format!("http://{free}")
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>, tls: Option<&Arc<ServerConfig>>) {
+fn accept(listener: &TcpListener, shared: &Arc<StubState>, tls: Option<&Arc<ServerConfig>>) {
     for stream in listener.incoming() {
         if shared.lock().is_stopped {
             return;
@@ -169,7 +169,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>, tls: Option<&Arc<ServerC
     }
 }
 
-fn serve(stream: impl Read + Write, shared: &Shared) {
+fn serve(stream: impl Read + Write, shared: &StubState) {
     let mut stream = BufReader::new(stream);
     while let Some(call) = read_call(&mut stream) {
         shared.lock().calls.push(call);
@@ -202,7 +202,7 @@ fn read_call(stream: &mut BufReader<impl Read>) -> Option<RecordedCall> {
 }
 
 /// Performs the current action; returns whether the connection stays open.
-fn perform_action(stream: &mut impl Write, shared: &Shared) -> bool {
+fn perform_action(stream: &mut impl Write, shared: &StubState) -> bool {
     let mut state = shared.lock();
     while matches!(state.action, StubAction::Hold) && !state.is_stopped {
         state = shared.changed.wait(state).unwrap();

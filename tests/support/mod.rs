@@ -15,6 +15,7 @@ pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod machine;
 pub(crate) mod pack;
+pub(crate) mod pages;
 pub(crate) mod python;
 pub(crate) mod rounds;
 pub(crate) mod skyra;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 /// Status message of a run that is READY and published.
-pub(crate) const READY_MESSAGE: &str = "ready; READY was published to the control bus";
+pub(crate) const READY_MESSAGE: &str = "ready, and READY is on the control bus";
 
 /// Path of the golden pack.
 pub(crate) fn golden() -> PathBuf {

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use steps::{Failed, Step};
+use steps::{Step, StepFailed};
 
 const HELP: &str = "\
 Developer commands of Admit.
@@ -21,23 +21,23 @@ Developer commands of Admit.
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  test [--filter TEXT]  install what tests need (when missing), then run all tests and doc tests;
+  test [--filter TEXT]  install missing tools, then run all tests and doc tests;
                         --filter runs only the tests whose name contains TEXT
   test --ledger postgres [--filter TEXT]
-                        the black-box contract tests again, on a PostgreSQL server in a folder and on
-                        a port of its own; `--ledger sqlite` is what `test` does anyway
+                        the black-box contract tests on a temporary PostgreSQL server; `--ledger
+                        sqlite` is the same as `test`
   lint                  rustfmt --check, clippy and rustdoc, warnings denied
   tidy                  only the house rules (they are tests and also run with `test`)
   comments [SEED]       print 30 random doc comments; SEED repeats an earlier sample
-  setup                 only install what tests need beyond the Rust toolchain
-  fixtures VERSION      make the data folders of tests/fixtures/VERSION anew with this build; only for
-                        a version that is not released yet (see tests/fixtures/README.md)
+  setup                 install the tools that tests need beyond the Rust toolchain
+  fixtures VERSION      regenerate the data folders of tests/fixtures/VERSION with this build; only for
+                        an unreleased version (see tests/fixtures/README.md)
   help                  this text
 
 cargo-nextest is used when it is installed, with its `ci` profile when CI is set; else cargo test.
 ";
 
-/// The exit code of a command line that cannot be understood.
+/// Exit code of an invalid command line.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         ["comments", seed] => match seed.parse() {
             Ok(seed) => comments(seed),
             Err(_) => {
-                Err(Failed(format!("`{seed}` is not a seed; give a number of up to 20 digits")))
+                Err(StepFailed(format!("`{seed}` is not a seed; give a number of up to 20 digits")))
             }
         },
         ["setup"] => setup::install_what_is_missing(),
@@ -70,40 +70,40 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
         other => {
-            eprintln!("xtask: cannot understand `{}`\n\n{HELP}", other.join(" "));
+            eprintln!("xtask: unknown command `{}`\n\n{HELP}", other.join(" "));
             return ExitCode::from(USAGE);
         }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failed(why)) => {
+        Err(StepFailed(why)) => {
             eprintln!("xtask: {why}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// What a release has. Not every feature there is: `kafka-tls` wants a library of the system.
+/// Features of a release. `kafka-tls` is not among them, because it needs a system library.
 const FULL: &str = "admit/full";
 
-/// Everything that shows whether the house stands: unit, contract and black-box tests, tidy, docs.
-fn test(filter: Option<&str>) -> Result<(), Failed> {
+/// Runs all checks: unit, contract and black-box tests, tidy, docs.
+fn test(filter: Option<&str>) -> Result<(), StepFailed> {
     setup::install_what_is_missing()?;
     let in_ci = std::env::var_os("CI").is_some();
     if steps::cargo_has("nextest") {
-        // A filter names test functions; nextest knows no doc tests.
+        // A filter selects test functions; nextest runs no doc tests.
         if filter.is_none() {
             Step::cargo("doc tests", &["test", "--doc", "--workspace", "--features", FULL])
                 .run()?;
         }
         let profile = if in_ci { "ci" } else { "default" };
-        let skipped = Skipped::new();
+        let skipped = SkippedTests::new();
         let tests = Step::cargo("tests", &["nextest", "run", "--workspace", "--features", FULL])
             .and(&["--profile", profile])
             .and(filter.as_slice())
             .with("ADMIT_TEST_SKIPPED", &skipped.path.to_string_lossy())
             .run();
-        skipped.tell();
+        skipped.report();
         return tests;
     }
     let all_failures = if in_ci { &["--no-fail-fast"][..] } else { &[] };
@@ -113,19 +113,19 @@ fn test(filter: Option<&str>) -> Result<(), Failed> {
         .run()
 }
 
-/// What tests could not do on this machine. cargo-nextest shows nothing that a test prints when it passes.
-struct Skipped {
+/// Tests skipped on this machine. cargo-nextest hides the output of tests that pass.
+struct SkippedTests {
     path: PathBuf,
 }
 
-impl Skipped {
+impl SkippedTests {
     fn new() -> Self {
         let name = format!("admit-skipped-{}", std::process::id());
         Self { path: std::env::temp_dir().join(name) }
     }
 
-    fn tell(self) {
-        // There is no file when nothing was skipped.
+    fn report(self) {
+        // The file exists only if a test was skipped.
         if let Ok(lines) = fs::read_to_string(&self.path) {
             print!("{lines}");
             fs::remove_file(&self.path).unwrap_or_default();
@@ -133,9 +133,9 @@ impl Skipped {
     }
 }
 
-/// What a contract promises at its door, and what holds after a crash, whatever the ledger is. Left
-/// out is what is about the embedded ledger's file (disk, syncs, power cut), about the edge's outbox,
-/// and about the wire before anything reaches a ledger.
+/// Modules of the black-box tests that must pass on every ledger: behaviour of the doors, and crash
+/// recovery. Tests of the embedded ledger's file (disk, syncs, power cut), of the edge outbox and of the
+/// transport are not included.
 const CONTRACT_TESTS: &[&str] = &[
     "abuse::",
     "closure::",
@@ -158,11 +158,11 @@ const CONTRACT_TESTS: &[&str] = &[
     "stream::",
 ];
 
-/// The black-box contract tests on PostgreSQL: a difference to the embedded ledger is a defect. The
-/// suites of the ports run on both ledgers in every `test`.
-fn test_on_postgres(filter: Option<&str>) -> Result<(), Failed> {
+/// Runs the black-box contract tests on PostgreSQL: a difference to the embedded ledger is a defect. The
+/// contract suites of the ports run on both ledgers in every `test`.
+fn test_on_postgres(filter: Option<&str>) -> Result<(), StepFailed> {
     setup::install_what_is_missing()?;
-    // As `test` builds it, so that nothing is compiled twice.
+    // The same arguments as in `test`, so that nothing is compiled twice.
     let tests = ["test", "--workspace", "--features", FULL, "--test", "blackbox"];
     let all_failures = if std::env::var_os("CI").is_some() { &["--no-fail-fast"][..] } else { &[] };
     let names = filter.map_or(CONTRACT_TESTS.to_vec(), |filter| vec![filter]);
@@ -171,53 +171,54 @@ fn test_on_postgres(filter: Option<&str>) -> Result<(), Failed> {
         .and(&["--package", "admit-testkit", "--example", "with_postgres", "--", &cargo])
         .and(&tests)
         .and(all_failures)
-        // They have a server of their own, whichever ledger the others use.
+        // These tests start their own server on every ledger.
         .and(&["--", "--skip", "many_gates", "--skip", "edge"])
         .and(&names)
         .run()
 }
 
-fn lint() -> Result<(), Failed> {
+fn lint() -> Result<(), StepFailed> {
     Step::cargo("format", &["fmt", "--all", "--check"]).run()?;
     Step::cargo("clippy", &["clippy", "--workspace", "--all-targets", "--features", FULL])
         .and(&["--", "-D", "warnings"])
         .run()?;
-    // The readers of these pages work on the house, so links to its private rooms are welcome.
+    // These pages are for developers, so links to private items are allowed.
     Step::cargo("rustdoc", &["doc", "--workspace", "--features", FULL, "--no-deps"])
         .and(&["--document-private-items"])
         .with("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")
         .run()
 }
 
-/// Has the maker of fixtures, which is a test as well, write its archives into the repository.
-fn fixtures(version: &str) -> Result<(), Failed> {
+/// Runs the test that writes fixtures, so that it writes its archives into the repository.
+fn fixtures(version: &str) -> Result<(), StepFailed> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(version);
-    fs::create_dir_all(&root).map_err(|error| Failed(format!("{}: {error}", root.display())))?;
+    fs::create_dir_all(&root)
+        .map_err(|error| StepFailed(format!("{}: {error}", root.display())))?;
     let tests = ["test", "--workspace", "--features", FULL, "--test", "blackbox", "--"];
-    Step::cargo("the maker of fixtures", &tests)
+    Step::cargo("fixtures", &tests)
         .and(&["upgrade::the_maker_of_fixtures"])
         .with("ADMIT_MAKE_FIXTURES", &root.to_string_lossy())
         .run()
 }
 
-fn tidy() -> Result<(), Failed> {
+fn tidy() -> Result<(), StepFailed> {
     Step::cargo("tidy", &["test", "--package", "xtask"]).run()
 }
 
-/// How many doc comments `comments` prints.
+/// Number of doc comments that `comments` prints.
 const SAMPLE: usize = 30;
 
-/// Prints random doc comments, for a reader who does not know the code.
-fn comments(seed: u64) -> Result<(), Failed> {
+/// Prints random doc comments for review.
+fn comments(seed: u64) -> Result<(), StepFailed> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"])
         .current_dir(&root)
         .output()
-        .map_err(|error| Failed(format!("git could not start: {error}")))?;
+        .map_err(|error| StepFailed(format!("git failed to start: {error}")))?;
     let mut all = Vec::new();
     for path in String::from_utf8_lossy(&listed.stdout).lines() {
-        // A file that is deleted and not committed yet is listed too.
+        // A deleted file that is not committed yet is listed too.
         if let Ok(source) = fs::read_to_string(root.join(path)) {
             all.extend(samples::doc_comments(path, &source));
         }

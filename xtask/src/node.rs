@@ -1,32 +1,35 @@
-//! The Node.js packages that tests start, in the user's cache.
+//! Node.js packages of the tests, installed in the user's cache.
 //!
-//! Like every other tool they are optional: whatever cannot be installed is said to be missing, and
-//! the tests that want it say that they were skipped.
+//! Optional like every tool: a package that cannot be installed is reported as missing, and the tests that
+//! need it are reported as skipped.
 
 use std::fs;
 
 use crate::python::cache;
-use crate::steps::{Failed, Step};
+use crate::steps::{Step, StepFailed};
 
-/// What is to be installed, with its exact version.
+/// Package to install, with its exact version.
 const PACKAGE: &str = "kinesis-local@0.6.2";
 
-/// Installs it, unless it is there.
+/// Installs the package unless it is present.
 pub(crate) fn install() {
-    if let Err(Failed(why)) = try_install() {
-        println!("setup: Node.js packages: {why}; tests that use them will say so");
+    if let Err(StepFailed(why)) = try_install() {
+        println!("setup: Node.js packages: {why}; tests that use them will be skipped");
     }
 }
 
-fn try_install() -> Result<(), Failed> {
-    let folder = cache("node").ok_or_else(|| Failed("there is no cache folder".to_owned()))?;
+fn try_install() -> Result<(), StepFailed> {
+    let folder =
+        cache("node").ok_or_else(|| StepFailed("the user has no cache folder".to_owned()))?;
     let installed = folder.join("installed.txt");
     if fs::read_to_string(&installed).is_ok_and(|text| text == PACKAGE) {
         return Ok(());
     }
-    let failed = |error: std::io::Error| Failed(format!("{}: {error}", folder.display()));
+    let failed = |error: std::io::Error| StepFailed(format!("{}: {error}", folder.display()));
     fs::create_dir_all(&folder).map_err(failed)?;
-    let place = folder.to_str().ok_or_else(|| Failed("the cache has no plain name".to_owned()))?;
+    let place = folder
+        .to_str()
+        .ok_or_else(|| StepFailed("the path of the cache folder is not UTF-8".to_owned()))?;
     Step::new("Node.js packages", "npm")
         .and(&["install", "--prefix", place, "--no-audit", "--no-fund", "--ignore-scripts"])
         .and(&[PACKAGE])

@@ -1,27 +1,27 @@
-//! Running one command after another, saying what runs and how long it took.
+//! Runs commands in sequence, and prints each with its duration.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Why a developer command stopped, for people.
-pub(crate) struct Failed(pub(crate) String);
+/// Failure of a developer command, as a message.
+pub(crate) struct StepFailed(pub(crate) String);
 
-/// One command with a name a person can find in the output.
+/// A command with a name that appears in the output.
 pub(crate) struct Step {
     name: &'static str,
     command: Command,
 }
 
 impl Step {
-    /// A step that runs `program`, which gets no standard input.
+    /// Creates a step that runs `program` without standard input.
     pub(crate) fn new(name: &'static str, program: impl Into<OsString>) -> Self {
         let mut command = Command::new(program.into());
         command.stdin(Stdio::null());
         Self { name, command }
     }
 
-    /// A step that runs the same cargo that runs us.
+    /// Creates a step that runs the cargo that runs this program.
     pub(crate) fn cargo(name: &'static str, arguments: &[&str]) -> Self {
         Self::new(name, cargo()).and(arguments)
     }
@@ -38,20 +38,20 @@ impl Step {
         self
     }
 
-    /// Runs it to its end. Anything but success stops the command it belongs to.
-    pub(crate) fn run(mut self) -> Result<(), Failed> {
+    /// Runs the command to its end. Any failure stops the developer command.
+    pub(crate) fn run(mut self) -> Result<(), StepFailed> {
         println!("==> {}", self.name);
         let start = Instant::now();
         let status = self
             .command
             .status()
-            .map_err(|error| Failed(format!("{} could not start: {error}", self.name)))?;
+            .map_err(|error| StepFailed(format!("{} failed to start: {error}", self.name)))?;
         let seconds = start.elapsed().as_secs_f64();
         if status.success() {
             println!("==> {} passed in {seconds:.1} s", self.name);
             Ok(())
         } else {
-            Err(Failed(format!("{} failed after {seconds:.1} s ({status})", self.name)))
+            Err(StepFailed(format!("{} failed after {seconds:.1} s ({status})", self.name)))
         }
     }
 }
@@ -61,16 +61,16 @@ pub(crate) fn cargo_has(subcommand: &str) -> bool {
     answers(Command::new(cargo()).args([subcommand, "--version"]))
 }
 
-/// Whether `program` can be found, without running it.
+/// Whether `program` is on the PATH; it is not run.
 pub(crate) fn program_exists(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Debian keeps mkfs and losetup where an ordinary user's PATH does not look.
+    // Debian installs mkfs and losetup outside of an ordinary user's PATH.
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
         .any(|folder| folder.join(program).is_file())
 }
 
-/// Whether a command runs and succeeds; its output is nobody's business.
+/// Whether a command runs and succeeds; its output is discarded.
 pub(crate) fn answers(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())

@@ -106,16 +106,22 @@ pub(crate) async fn open_read_only(config: &Config, base: &Path) -> Result<BusRe
 pub(crate) fn topics(config: &Config, base: &Path) -> Result<Vec<String>, Failure> {
     let ingestion = &config.doors.ingestion_gate;
     let mut topics = match ingestion.enabled {
-        true => ingestion.topics(base).map_err(Failure::usage)?,
+        true => run_topics(config, ingestion.topics(base).map_err(Failure::usage)?),
         false => Vec::new(),
     };
-    let publishes_ready = ingestion.enabled && config.runner.enabled;
-    let ready = publishes_ready.then_some(&config.stream.control_topic);
-    let rounds = config.doors.rounds.publishes().then_some(&config.doors.rounds.topic);
-    for topic in ready.into_iter().chain(rounds) {
-        if !topics.contains(topic) {
-            topics.push(topic.clone());
-        }
+    let rounds = &config.doors.rounds;
+    if rounds.publishes() && !topics.contains(&rounds.topic) {
+        topics.push(rounds.topic.clone());
     }
     Ok(topics)
+}
+
+/// The topics of runs: those of their events, and that of READY messages if the runner is enabled.
+pub(crate) fn run_topics(config: &Config, of_events: Vec<String>) -> Vec<String> {
+    let mut topics = of_events;
+    let control = &config.stream.control_topic;
+    if config.runner.enabled && !topics.contains(control) {
+        topics.push(control.clone());
+    }
+    topics
 }

@@ -15,11 +15,12 @@ use admit_ledger::port::{Attachments, Store, StoreId};
 #[cfg(feature = "postgres")]
 use admit_ledger::postgres::{self, PostgresLedger, PostgresReader};
 use admit_ledger::scenario_runs::{ScenarioRunReader, ScenarioRuns};
+use admit_ledger::sqlite::unreadable::{self, UnreadableCell};
 use admit_ledger::sqlite::{self, SqliteLedger, SqliteReader};
 use admit_ledger::verify::Verifier;
 use admit_ledger::{
-    DocumentReader, EffectReader, Inbox, Issuance, Migrated, PublicationReader, Reader,
-    RecordReader, Streams, WholeLedger,
+    DocumentReader, EffectReader, Inbox, Issuance, PublicationReader, Reader, RecordReader,
+    SchemaMigration, Streams, WholeLedger,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -119,6 +120,23 @@ pub(crate) fn open_reader(
     Ok((Box::new(ledger), runtime))
 }
 
+/// Opens the ledger read-only without the rows that have a cell which is not UTF-8. Returns those cells;
+/// PostgreSQL stores none.
+pub(crate) fn open_readable_rows(
+    config: &Config,
+    base: &Path,
+) -> Result<(Box<dyn LedgerReader>, Runtime, Vec<UnreadableCell>), Failure> {
+    let (reader, runtime) = open_reader(config, base)?;
+    if config.ledger.url.is_postgres() {
+        return Ok((reader, runtime, Vec::new()));
+    }
+    let fail = |error| cannot_open(config, &error);
+    let found = unreadable::find(&config.data).map_err(fail)?;
+    let cells = found.cells.clone();
+    let reader = SqliteReader::open_hiding(&config.data, found).map_err(fail)?;
+    Ok((Box::new(reader), runtime, cells))
+}
+
 /// Opens the ledger for a consistency check. With `forgets`, retention has removed rows, so a missing
 /// row is not an error.
 pub(crate) fn open_verifier(
@@ -139,7 +157,7 @@ pub(crate) fn open_verifier(
 }
 
 /// Migrates the ledger to the schema version of this build.
-pub(crate) fn migrate_ledger(config: &Config, base: &Path) -> Result<Migrated, Failure> {
+pub(crate) fn migrate_ledger(config: &Config, base: &Path) -> Result<SchemaMigration, Failure> {
     #[cfg(feature = "postgres")]
     if config.ledger.url.is_postgres() {
         let options = postgres_options(config, base)?;

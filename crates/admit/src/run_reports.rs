@@ -12,12 +12,12 @@ use admit_core::json::{Object, Value};
 use admit_gate::SystemClock;
 use admit_gate::run_reports::{ReportFuture, RunCloseError, RunReports};
 use admit_runs::closure;
-use admit_runs::report::{self, Parts, RunReporter, Settings};
+use admit_runs::report::{self, ReportParts, RunReporter, Settings};
 
-use crate::artifacts;
 use crate::config::Config;
 use crate::ledger::GateLedger;
 use crate::output::Failure;
+use crate::{artifacts, bus};
 
 /// Longest time to read all data of a run.
 const REPORT_MAX: Duration = Duration::from_secs(600);
@@ -46,7 +46,7 @@ pub(crate) fn open(
     provenance.push("build_version", env!("CARGO_PKG_VERSION"));
     provenance.push("build_commit", commit.to_owned());
     let closing_wait = Duration::from_millis(ingestion.closing_wait_ms);
-    let reporter = RunReporter::new(Parts {
+    let reporter = RunReporter::new(ReportParts {
         ledger,
         artifacts: artifacts::open(config)?,
         paths: contract.paths().clone(),
@@ -58,7 +58,7 @@ pub(crate) fn open(
             provenance,
             locator: report::redacted(config.ledger.url.as_str()),
             profile: std::env::var(crate::config::CONFIG_FILE).ok().filter(|path| !path.is_empty()),
-            topics: contract.topics(),
+            topics: bus::run_topics(config, contract.topics()),
             outputs: Some(contract.policy().event_types().into_iter().map(str::to_owned).collect()),
         },
     });

@@ -13,7 +13,7 @@ use admit_gate::SystemClock;
 use admit_gate::scenario_runner::{Actor, RunnerFuture, ScenarioRunner};
 use admit_runs::runner::reason::RunnerError;
 use admit_runs::runner::request::RunRequest;
-use admit_runs::runner::{self, Parts, ReemitRequest, RunStatus, Runner, identity};
+use admit_runs::runner::{self, ReemitRequest, RunStatus, Runner, RunnerParts, identity};
 use bytes::Bytes;
 
 use crate::config::Config;
@@ -35,7 +35,7 @@ pub(crate) fn open(
     bus: Arc<dyn Bus>,
 ) -> Result<Arc<RunnerService>, Failure> {
     let paths = config.artifacts_location().map_err(Failure::usage)?.paths();
-    let runner = Runner::new(Parts {
+    let runner = Runner::new(RunnerParts {
         ledger,
         artifacts: artifacts::open(config)?,
         paths: paths.clone(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use admit_artifacts::local::{LocalArtifacts, Options};
 use admit_artifacts::{Artifacts, ArtifactsError, File, Line, Markers, Put};
-use admit_testkit::artifacts_suite::{self, Home, put, text};
+use admit_testkit::artifacts_suite::{self, ArtifactsHome, put, text};
 use bytes::Bytes;
 use tempfile::TempDir;
 
@@ -37,7 +37,7 @@ impl Folder {
     }
 }
 
-impl Home for Folder {
+impl ArtifactsHome for Folder {
     fn open(&self) -> Arc<dyn Artifacts> {
         Arc::new(self.store())
     }

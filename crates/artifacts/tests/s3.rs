@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use admit_artifacts::s3::{Access, Keys, Options, S3Artifacts, S3Location};
+use admit_artifacts::s3::{Access, Options, S3Artifacts, S3Keys, S3Location};
 use admit_artifacts::{Artifacts, ArtifactsError, File, Line, Markers, Put};
 use admit_core::{Clock, Millis};
-use admit_testkit::artifacts_suite::{self, Home, put, text};
+use admit_testkit::artifacts_suite::{self, ArtifactsHome, put, text};
 use admit_testkit::proxy::{Faults, Proxy};
 use admit_testkit::servers::{Moto, S3Access, Seaweed};
 
@@ -27,7 +27,7 @@ fn access(endpoint: &str) -> Access {
     Access {
         endpoint: Some(endpoint.to_owned()),
         path_style: true,
-        keys: Some(Keys::new(Seaweed::ACCESS_KEY, Seaweed::SECRET_KEY)),
+        keys: Some(S3Keys::new(Seaweed::ACCESS_KEY, Seaweed::SECRET_KEY)),
         request_max: Duration::from_secs(20),
         ..Access::default()
     }
@@ -49,7 +49,7 @@ struct Bucket {
     place: String,
 }
 
-impl Home for Bucket {
+impl ArtifactsHome for Bucket {
     fn open(&self) -> Arc<dyn Artifacts> {
         Arc::new(S3Artifacts::open(options(&self.endpoint, &self.place)).expect("it opens"))
     }
@@ -75,7 +75,7 @@ impl Home for Bucket {
 }
 
 /// One prefix per home, so that all share one bucket.
-fn homes(endpoint: String, bucket: &'static str) -> impl Fn() -> Box<dyn Home> {
+fn homes(endpoint: String, bucket: &'static str) -> impl Fn() -> Box<dyn ArtifactsHome> {
     let next = AtomicU32::new(0);
     move || {
         let n = next.fetch_add(1, Ordering::Relaxed);

@@ -105,6 +105,15 @@ pub struct Reference {
     pub published_at: Option<Millis>,
 }
 
+impl Reference {
+    /// Number of messages that the topic holds up to this one, if its offsets are counted from 0.
+    pub fn messages_up_to(&self) -> Option<u64> {
+        let is_counted = self.offset_kind == OffsetKind::FileLine && self.partition == 0;
+        let messages = self.offset.parse::<u64>().ok()?.checked_add(1)?;
+        is_counted.then_some(messages)
+    }
+}
+
 /// Kind of offset in a [`Reference`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OffsetKind {
@@ -119,7 +128,7 @@ pub enum OffsetKind {
 }
 
 impl OffsetKind {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 4] =
         [Self::FileLine, Self::KinesisSequence, Self::KafkaOffset, Self::NatsSequence];
 

@@ -12,8 +12,8 @@ use admit_bus::{
     Bus, BusError, BusHealth, Message, OffsetKind, PublishOutcome, SearchResult, StoredMessage,
 };
 use admit_core::Millis;
-use admit_testkit::bus_suite::{self, AT, Home, commit, message, sought};
-use admit_testkit::faulty_bus::{FaultyBus, Trouble};
+use admit_testkit::bus_suite::{self, AT, BusHome, commit, message, sought};
+use admit_testkit::faulty_bus::{FaultyBus, MessageFault};
 use tempfile::TempDir;
 
 const TOPIC: &str = "fp.bus.traffic.v1";
@@ -46,7 +46,7 @@ impl Folder {
     }
 }
 
-impl Home for Folder {
+impl BusHome for Folder {
     fn open(&self) -> Arc<dyn Bus> {
         Arc::new(self.bus())
     }
@@ -67,7 +67,7 @@ async fn the_file_bus_passes_the_contract_suite() {
 
 struct WithoutFaults(Folder);
 
-impl Home for WithoutFaults {
+impl BusHome for WithoutFaults {
     fn open(&self) -> Arc<dyn Bus> {
         Arc::new(FaultyBus::over(self.0.open()))
     }
@@ -303,13 +303,39 @@ async fn damage_in_skipped_blocks_is_found_in_the_background() {
 }
 
 #[tokio::test]
-async fn a_log_that_is_cut_while_it_is_open_is_noticed() {
+async fn a_log_truncated_while_open_is_detected() {
     let home = Folder::new();
     let bus = home.bus();
     commit(&bus, vec![named("a"), named("b")]).await;
     assert_eq!(down(&bus).await, None);
     fs::write(home.log(), &home.log_bytes()[..10]).expect("written");
     assert!(down(&bus).await.is_some_and(|reason| reason.contains("was cut")));
+}
+
+#[tokio::test]
+async fn nothing_is_written_behind_a_cut_and_the_restored_log_is_continued() {
+    let home = Folder::new();
+    let bus = home.bus();
+    commit(&bus, vec![named("a"), named("b")]).await;
+    let whole = home.log_bytes();
+    type Damage<'a> = (&'a str, &'a dyn Fn());
+    let damages: [Damage<'_>; 2] = [
+        ("cut", &|| fs::write(home.log(), &whole[..10]).expect("written")),
+        ("deleted", &|| fs::remove_file(home.log()).expect("removed")),
+    ];
+    for (name, damage) in damages {
+        damage();
+        let left = fs::read(home.log()).ok();
+        // No probe in between.
+        let outcome = bus.publish(vec![named("c")]).await.pop();
+        let is_refused = matches!(outcome, Some(PublishOutcome::NotWritten { .. }));
+        assert!(is_refused, "{name}: {outcome:?}");
+        assert_eq!(fs::read(home.log()).ok(), left, "{name}");
+        assert!(down(&bus).await.is_some(), "{name}");
+        fs::write(home.log(), &whole).expect("written");
+        assert_eq!(down(&bus).await, None, "{name}");
+    }
+    assert_eq!(commit(&bus, vec![named("c")]).await[0].offset, "2");
 }
 
 #[tokio::test]
@@ -435,8 +461,13 @@ async fn injected_faults_have_their_documented_effect() {
         PublishOutcome::NotWritten { .. } => "not written",
         PublishOutcome::Unknown { .. } => "unknown",
     };
-    bus.next([Some(Trouble::AcceptThenCut), Some(Trouble::Refuse), None, Some(Trouble::Throttle)]);
-    bus.on(&bus_suite::dedupe_key("e"), Trouble::LandLater);
+    bus.next([
+        Some(MessageFault::AcceptThenCut),
+        Some(MessageFault::Refuse),
+        None,
+        Some(MessageFault::Throttle),
+    ]);
+    bus.on(&bus_suite::dedupe_key("e"), MessageFault::LandLater);
     let batch = ["a", "b", "c", "d", "e"].map(named).to_vec();
     let outcomes: Vec<&str> = bus.publish(batch).await.iter().map(word).collect();
     assert_eq!(outcomes, ["unknown", "not written", "committed", "not written", "unknown"]);
@@ -452,7 +483,7 @@ async fn injected_faults_have_their_documented_effect() {
         [SearchResult::Found(_), SearchResult::Absent, SearchResult::Found(_)]
     ));
 
-    bus.next([None, Some(Trouble::Stall)]);
+    bus.next([None, Some(MessageFault::Stall)]);
     let held = async {
         bus.until_held(1).await;
         let found = bus.find(["f", "g"].map(|name| sought(TOPIC, "k", name, AT)).to_vec()).await;
@@ -462,7 +493,7 @@ async fn injected_faults_have_their_documented_effect() {
     let (outcomes, ()) = tokio::join!(bus.publish(vec![named("f"), named("g")]), held);
     assert_eq!(outcomes.iter().map(word).collect::<Vec<_>>(), ["committed"; 2]);
 
-    bus.always(Some(Trouble::AnswerLate));
+    bus.always(Some(MessageFault::AnswerLate));
     let late = async {
         bus.until_held(1).await;
         let found = bus.find(vec![sought(TOPIC, "k", "h", AT)]).await;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use admit_bus::kafka::{KafkaBus, MockCluster as Cluster, OpenError, Options};
 use admit_bus::{Bus, BusHealth, Message, OffsetKind, PublishOutcome, SearchResult};
-use admit_testkit::bus_suite::{self, AT, Home, commit, message, sought};
+use admit_testkit::bus_suite::{self, AT, BusHome, commit, message, sought};
 use futures_util::FutureExt as _;
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
@@ -21,7 +21,7 @@ struct OnKafka {
     prefix: String,
 }
 
-impl Home for OnKafka {
+impl BusHome for OnKafka {
     fn open(&self) -> Arc<dyn Bus> {
         let options = Options {
             topic_prefix: self.prefix.clone(),

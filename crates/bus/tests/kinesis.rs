@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use admit_bus::kinesis::{Keys, KinesisBus, MARK, OpenError, Options};
+use admit_bus::kinesis::{KinesisBus, KinesisKeys, MARK, OpenError, Options};
 use admit_bus::{Bus, BusError, BusHealth, Message, PublishOutcome, SearchResult};
 use admit_core::{Clock, Millis};
-use admit_testkit::bus_suite::{self, Home, commit, dedupe_key, message, sought};
+use admit_testkit::bus_suite::{self, BusHome, commit, dedupe_key, message, sought};
 use admit_testkit::proxy::{Faults, Proxy};
 use admit_testkit::servers::{KinesisLocal, Moto};
 use aws_sdk_kinesis::Client;
@@ -18,9 +18,9 @@ use aws_sdk_kinesis::primitives::Blob;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-struct Now;
+struct MachineClock;
 
-impl Clock for Now {
+impl Clock for MachineClock {
     #[expect(clippy::disallowed_methods, reason = "servers stamp records by their own clock")]
     fn now(&self) -> Millis {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
@@ -32,11 +32,11 @@ fn options(address: SocketAddr, prefix: &str) -> Options {
     Options {
         region: Some("eu-central-1".to_owned()),
         endpoint: Some(format!("http://{address}")),
-        keys: Some(Keys::new("suite-access-key", "suite-secret-key")),
+        keys: Some(KinesisKeys::new("suite-access-key", "suite-secret-key")),
         stream_prefix: prefix.to_owned(),
         create_streams: true,
         shards: 3,
-        ..Options::new(Arc::new(Now))
+        ..Options::new(Arc::new(MachineClock))
     }
 }
 
@@ -75,7 +75,7 @@ impl Streams {
     }
 }
 
-impl Home for Streams {
+impl BusHome for Streams {
     fn open(&self) -> Arc<dyn Bus> {
         Arc::new(self.open_with(&[]))
     }
@@ -87,12 +87,12 @@ impl Home for Streams {
     }
 
     fn at(&self) -> i64 {
-        Now.now().0
+        MachineClock.now().0
     }
 }
 
 /// Separate stream prefix per home on a shared server.
-fn homes(address: SocketAddr, requests_max: usize) -> impl Fn() -> Box<dyn Home> {
+fn homes(address: SocketAddr, requests_max: usize) -> impl Fn() -> Box<dyn BusHome> {
     let next = AtomicU32::new(0);
     move || {
         let n = next.fetch_add(1, Ordering::Relaxed);
@@ -121,7 +121,7 @@ async fn a_lost_response_is_unknown_and_the_message_is_found_once() {
     let between = proxy(server.address());
     let cut = Options { request_timeout: Duration::from_secs(4), ..options(between.address(), "") };
     let bus = open(cut, &[TOPIC]).await;
-    let at = Now.now().0;
+    let at = MachineClock.now().0;
     commit(&bus, vec![message(TOPIC, "k", "before", at)]).await;
     between.set_faults(Faults { lose_answers: true, ..Faults::default() });
     let published = bus.publish(vec![message(TOPIC, "k", "cut", at)]).await;
@@ -143,7 +143,7 @@ async fn an_unreachable_server_proves_that_nothing_was_written() {
     let Some(server) = KinesisLocal::start() else { return };
     let bus = open(options(server.address(), ""), &[TOPIC]).await;
     drop(server);
-    let at = Now.now().0;
+    let at = MachineClock.now().0;
     let published = bus.publish(vec![message(TOPIC, "k", "a", at)]).await;
     match &published[..] {
         [PublishOutcome::NotWritten { reason }] => assert!(!reason.contains("secret"), "{reason}"),
@@ -160,7 +160,7 @@ async fn a_missing_stream_is_refused_at_startup_and_by_every_publish() {
     let Err(OpenError::NoStream { stream, topic }) = refused else { panic!("it opened") };
     assert_eq!((&*stream, &*topic), ("prod-fp.bus.traffic.v1", TOPIC));
     let bus = open(strict, &[]).await;
-    let at = Now.now().0;
+    let at = MachineClock.now().0;
     let published = bus.publish(vec![message(TOPIC, "k", "a", at)]).await;
     assert!(matches!(published[..], [PublishOutcome::NotWritten { .. }]), "{published:?}");
     let found = bus.find(vec![sought(TOPIC, "k", "a", at)]).await;
@@ -179,7 +179,7 @@ async fn two_topics_never_share_a_stream() {
     let mut named = options(server.address(), "");
     named.streams.insert(TOPIC.to_owned(), "elsewhere".to_owned());
     let bus = open(named, &[TOPIC]).await;
-    let references = commit(&bus, vec![message(TOPIC, "k", "a", Now.now().0)]).await;
+    let references = commit(&bus, vec![message(TOPIC, "k", "a", MachineClock.now().0)]).await;
     assert_eq!(references[0].topic, TOPIC, "receipts name the topic");
     let listed = client(server.address()).list_streams().send().await.expect("listed");
     assert_eq!(listed.stream_names(), ["elsewhere"]);
@@ -189,7 +189,7 @@ async fn two_topics_never_share_a_stream() {
 async fn the_envelope_is_the_data_and_foreign_records_are_read_unchanged() {
     let Some(server) = Moto::start() else { return };
     let bus = open(Options { shards: 1, ..options(server.address(), "") }, &[TOPIC]).await;
-    let at = Now.now().0;
+    let at = MachineClock.now().0;
     let sent = message(TOPIC, "k", "a", at);
     commit(&bus, vec![sent.clone()]).await;
     let foreign = client(server.address()).put_record().stream_name(TOPIC);
@@ -209,7 +209,7 @@ async fn the_envelope_is_the_data_and_foreign_records_are_read_unchanged() {
 async fn a_split_stream_keeps_its_partitions_and_is_searched_in_all() {
     let Some(server) = KinesisLocal::start() else { return };
     let bus = open(Options { shards: 1, ..options(server.address(), "") }, &[TOPIC]).await;
-    let at = Now.now().0;
+    let at = MachineClock.now().0;
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let named = |name: &str| -> Vec<Message> {
         keys.iter().map(|key| message(TOPIC, key, &format!("{key}-{name}"), at)).collect()
@@ -251,7 +251,7 @@ async fn an_abandoned_queued_message_is_not_sent() {
     let slow =
         Options { request_timeout: Duration::from_secs(4), ..options(between.address(), "") };
     let bus = open(slow, &[TOPIC]).await;
-    let at = Now.now().0;
+    let at = MachineClock.now().0;
     commit(&bus, vec![message(TOPIC, "k", "before", at)]).await;
     between.set_faults(Faults { lose_answers: true, ..Faults::default() });
     let mut first = bus.publish(vec![message(TOPIC, "k", "first", at)]);
@@ -274,15 +274,15 @@ async fn an_abandoned_queued_message_is_not_sent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn searching_beyond_retention_is_unknown() {
     let Some(server) = Moto::start() else { return };
-    struct Later;
-    impl Clock for Later {
+    struct ClockAfterRetention;
+    impl Clock for ClockAfterRetention {
         fn now(&self) -> Millis {
-            Millis(Now.now().0 + 48 * 3_600_000)
+            Millis(MachineClock.now().0 + 48 * 3_600_000)
         }
     }
-    let later = Options { clock: Arc::new(Later), ..options(server.address(), "") };
+    let later = Options { clock: Arc::new(ClockAfterRetention), ..options(server.address(), "") };
     let bus = open(later, &[TOPIC]).await;
-    let found = bus.find(vec![sought(TOPIC, "k", "a", Now.now().0)]).await;
+    let found = bus.find(vec![sought(TOPIC, "k", "a", MachineClock.now().0)]).await;
     assert!(matches!(found[..], [SearchResult::Unknown { .. }]), "{found:?}");
 }
 
@@ -300,7 +300,7 @@ fn response_during_deletion(target: &str) -> (&'static str, String) {
             "200 OK",
             format!(
                 r#"{{"StreamDescriptionSummary":{{"StreamName":"s","StreamARN":"arn:s","StreamStatus":"DELETING","RetentionPeriodHours":24,"StreamCreationTimestamp":{},"EnhancedMonitoring":[],"OpenShardCount":1}}}}"#,
-                Now.now().0 / 1_000
+                MachineClock.now().0 / 1_000
             ),
         ),
         _ => (
@@ -339,7 +339,7 @@ async fn serve_deletion(listener: TcpListener) {
 async fn a_shard_deleted_during_a_search_is_unknown() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let bus = open(options(listener.local_addr().unwrap(), ""), &[]).await;
-    let find = bus.find(vec![sought("suite.gone.v1", "k", "a", Now.now().0)]);
+    let find = bus.find(vec![sought("suite.gone.v1", "k", "a", MachineClock.now().0)]);
     let found = tokio::select! {
         found = find => found,
         () = serve_deletion(listener) => panic!("the listener failed"),
@@ -353,10 +353,10 @@ async fn searching_before_a_stream_was_created_is_unknown() {
     let Some(server) = KinesisLocal::start() else { return };
     let bus = open(options(server.address(), "made-"), &["suite.made.v1"]).await;
     // It may have been in a deleted stream of that name.
-    let earlier = Now.now().0 - 600_000;
+    let earlier = MachineClock.now().0 - 600_000;
     let found = bus.find(vec![sought("suite.made.v1", "k", "a", earlier)]).await;
     let [SearchResult::Unknown { reason }] = &found[..] else { panic!("{found:?}") };
     assert!(reason.contains("created after that time"), "{reason}");
-    let found = bus.find(vec![sought("suite.made.v1", "k", "a", Now.now().0)]).await;
+    let found = bus.find(vec![sought("suite.made.v1", "k", "a", MachineClock.now().0)]).await;
     assert_eq!(found, [SearchResult::Absent]);
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use admit_bus::nats::{Auth, NatsBus, OpenError, Options};
 use admit_bus::{Bus, BusHealth, Message, OffsetKind, PublishOutcome, SearchResult};
 use admit_core::Millis;
-use admit_testkit::bus_suite::{self, Home, commit, message, sought};
+use admit_testkit::bus_suite::{self, BusHome, commit, message, sought};
 use admit_testkit::proxy::{Faults, Proxy};
 use admit_testkit::servers::Nats;
 use tokio::time::sleep;
@@ -46,7 +46,7 @@ impl OnNats {
     }
 }
 
-impl Home for OnNats {
+impl BusHome for OnNats {
     fn open(&self) -> Arc<dyn Bus> {
         Arc::new(self.open_with(&[]))
     }

@@ -218,6 +218,12 @@ pub trait Contract: Send + Sync {
         Ok(SplitRequest::one(submission))
     }
 
+    /// Whether [`split`](Self::split) parses or hashes the whole body, which for a large one takes
+    /// milliseconds.
+    fn split_reads_body(&self, _submission: &Submission) -> bool {
+        false
+    }
+
     /// Combines the replies to the submissions of one request, in order.
     fn join(&self, _shape: &RequestShape, mut replies: Vec<Reply>) -> Reply {
         replies.pop().unwrap_or_else(|| {

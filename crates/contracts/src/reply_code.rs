@@ -13,8 +13,9 @@ use crate::{ingestion_gate, intents, pixel_control, rounds, skyra};
 pub fn of_refusal(door: &str, code: Code, facts: &Object<'_>) -> String {
     let word = match door {
         ingestion_gate::DOOR => {
-            // A closed run takes precedence over an earlier reason for the same event.
-            let stored = facts.get("reason").filter(|_| code != Code::RunClosed);
+            // The state of the run takes precedence over an earlier reason for the same event.
+            let is_late = matches!(code, Code::RunClosed | Code::RunClosing);
+            let stored = facts.get("reason").filter(|_| !is_late);
             let reason = stored.and_then(Value::as_str);
             return reason.unwrap_or_else(|| ingestion_gate::reply_code(code)).to_owned();
         }

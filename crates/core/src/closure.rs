@@ -216,7 +216,7 @@ fn evaluate(ground: Ground, account: &RunFacts) -> Option<Objection> {
     (of.count > 0).then(|| Objection::new(ground, of, message(ground)))
 }
 
-/// Occurrences of a ground.
+/// Number and examples of what prevents the closing for this reason.
 fn occurrences(ground: Ground, account: &RunFacts) -> CountedSample {
     let many = |count| CountedSample { count, sample: Vec::new() };
     match ground {

@@ -80,6 +80,8 @@ codes! {
     InWork "in_work" 409 SameRequest;
     /// The run accepts no new events; duplicates are still recognised.
     RunClosed "run_closed" 409 Never;
+    /// The run is being closed; it accepts new events again if closing fails.
+    RunClosing "run_closing" 503 SameRequest;
     /// The run cannot be closed; all reasons are listed.
     ClosureRefused "closure_refused" 409 Never;
     /// The attempt cannot be reconciled in this way, or not yet.
@@ -145,6 +147,7 @@ mod tests {
         invalid_request 400 Never
         in_work 409 SameRequest
         run_closed 409 Never
+        run_closing 503 SameRequest
         closure_refused 409 Never
         not_reconcilable 409 Never
         unhealthy 503 SameRequest

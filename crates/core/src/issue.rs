@@ -131,8 +131,10 @@ pub enum IssueReason<'a> {
         /// First admission under the key.
         first: FirstAdmission<'a>,
     },
-    /// The run is closing or closed; the delivery is stored outside of it.
+    /// The run is closed; the delivery is stored outside of it.
     RunClosed,
+    /// The run is closing; the delivery is stored outside of it.
+    RunClosing,
     /// The effect was settled, by its performer or by an operator.
     Settled {
         /// New state of the effect.

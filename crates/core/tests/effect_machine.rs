@@ -21,7 +21,7 @@ fn by() -> Attribution {
 
 /// Event in the life of an effect.
 #[derive(Clone, Copy, Debug)]
-enum Incident {
+enum EffectIncident {
     /// A performer begins it if the ledger allows it.
     Perform,
     /// The response arrives in time.
@@ -40,16 +40,16 @@ enum Incident {
     Reconcile(bool),
 }
 
-fn incident() -> impl Strategy<Value = Incident> {
+fn incident() -> impl Strategy<Value = EffectIncident> {
     prop_oneof![
-        4 => Just(Incident::Perform),
-        2 => any::<bool>().prop_map(Incident::Responded),
-        2 => Just(Incident::TimedOut),
-        1 => Just(Incident::LateResponse),
-        2 => Just(Incident::Crash),
-        2 => Just(Incident::Duplicate),
-        1 => Just(Incident::Replay),
-        1 => any::<bool>().prop_map(Incident::Reconcile),
+        4 => Just(EffectIncident::Perform),
+        2 => any::<bool>().prop_map(EffectIncident::Responded),
+        2 => Just(EffectIncident::TimedOut),
+        1 => Just(EffectIncident::LateResponse),
+        2 => Just(EffectIncident::Crash),
+        2 => Just(EffectIncident::Duplicate),
+        1 => Just(EffectIncident::Replay),
+        1 => any::<bool>().prop_map(EffectIncident::Reconcile),
     ]
 }
 
@@ -83,36 +83,36 @@ impl World {
         self.step(&Step::Settle { attempt, outcome, evidence: evidence("answer"), reply: None })
     }
 
-    fn apply(&mut self, incident: Incident) -> Result<(), IllegalStep> {
+    fn apply(&mut self, incident: EffectIncident) -> Result<(), IllegalStep> {
         match incident {
-            Incident::Perform => {
+            EffectIncident::Perform => {
                 let attempt = self.state.attempt();
                 self.step(&Step::Begin { attempt })?;
                 // Only a committed "in flight" lets the first byte leave.
                 *self.calls.entry(attempt).or_default() += 1;
                 Ok(())
             }
-            Incident::Responded(true) => self.settle(Outcome::Done),
-            Incident::Responded(false) => self.settle(Outcome::Refused),
-            Incident::TimedOut => self.settle(Outcome::Ambiguous),
-            Incident::LateResponse => {
+            EffectIncident::Responded(true) => self.settle(Outcome::Done),
+            EffectIncident::Responded(false) => self.settle(Outcome::Refused),
+            EffectIncident::TimedOut => self.settle(Outcome::Ambiguous),
+            EffectIncident::LateResponse => {
                 let attempt = self.state.attempt();
                 self.step(&Step::Evidence { attempt, evidence: evidence("late") })?;
                 self.late.push(evidence("late"));
                 Ok(())
             }
-            Incident::Crash => {
+            EffectIncident::Crash => {
                 self.epoch += 1;
                 self.state = self.state.clone().recovered(self.epoch, evidence("crash"));
                 Ok(())
             }
-            Incident::Duplicate => Ok(()),
-            Incident::Replay => {
+            EffectIncident::Duplicate => Ok(()),
+            EffectIncident::Replay => {
                 self.step(&Step::Replay(by()))?;
                 self.requested += 1;
                 Ok(())
             }
-            Incident::Reconcile(was_done) => {
+            EffectIncident::Reconcile(was_done) => {
                 let found =
                     if was_done { ReconcileOutcome::Done } else { ReconcileOutcome::Refused };
                 self.step(&Step::Reconcile { by: by(), found, evidence: evidence("found") })
@@ -140,11 +140,11 @@ proptest! {
             if legal.is_err() {
                 prop_assert_eq!(after, &before, "an illegal step changes nothing");
             }
-            let by_operator = matches!(incident, Incident::Replay | Incident::Reconcile(_));
+            let by_operator = matches!(incident, EffectIncident::Replay | EffectIncident::Reconcile(_));
             if !before.is_in_work() && !by_operator {
                 prop_assert_eq!(after, &before, "only an operator changes a settled state");
             }
-            if let Incident::Crash = incident {
+            if let EffectIncident::Crash = incident {
                 if let EffectState::InFlight(_) = before {
                     prop_assert!(matches!(after, EffectState::Ambiguous(_)), "{:?}", after);
                 } else {
@@ -178,21 +178,21 @@ proptest! {
 #[test]
 fn a_replay_is_refused_while_an_attempt_is_in_progress() {
     let mut world = World::new(false);
-    assert_eq!(world.apply(Incident::Replay), Err(IllegalStep::InWork));
-    world.apply(Incident::Perform).unwrap();
-    assert_eq!(world.apply(Incident::Replay), Err(IllegalStep::InWork));
-    world.apply(Incident::TimedOut).unwrap();
-    assert_eq!(world.apply(Incident::Replay), Ok(()));
+    assert_eq!(world.apply(EffectIncident::Replay), Err(IllegalStep::InWork));
+    world.apply(EffectIncident::Perform).unwrap();
+    assert_eq!(world.apply(EffectIncident::Replay), Err(IllegalStep::InWork));
+    world.apply(EffectIncident::TimedOut).unwrap();
+    assert_eq!(world.apply(EffectIncident::Replay), Ok(()));
     assert_eq!(world.state.attempt(), 2);
 }
 
 #[test]
 fn a_response_to_a_dead_process_settles_nothing() {
     let mut world = World::new(false);
-    world.apply(Incident::Perform).unwrap();
-    world.apply(Incident::Crash).unwrap();
-    assert_eq!(world.apply(Incident::Responded(true)), Err(IllegalStep::NotInFlight));
-    world.apply(Incident::LateResponse).unwrap();
+    world.apply(EffectIncident::Perform).unwrap();
+    world.apply(EffectIncident::Crash).unwrap();
+    assert_eq!(world.apply(EffectIncident::Responded(true)), Err(IllegalStep::NotInFlight));
+    world.apply(EffectIncident::LateResponse).unwrap();
     assert!(
         matches!(world.state, EffectState::Ambiguous(_)),
         "late evidence is kept and changes nothing"
@@ -203,11 +203,11 @@ fn a_response_to_a_dead_process_settles_nothing() {
 #[test]
 fn a_withheld_effect_never_begins_by_itself() {
     let mut world = World::new(true);
-    assert_eq!(world.apply(Incident::Perform), Err(IllegalStep::NotIntended));
-    world.apply(Incident::Crash).unwrap();
-    assert_eq!(world.apply(Incident::Perform), Err(IllegalStep::NotIntended));
-    world.apply(Incident::Replay).unwrap();
-    world.apply(Incident::Perform).unwrap();
+    assert_eq!(world.apply(EffectIncident::Perform), Err(IllegalStep::NotIntended));
+    world.apply(EffectIncident::Crash).unwrap();
+    assert_eq!(world.apply(EffectIncident::Perform), Err(IllegalStep::NotIntended));
+    world.apply(EffectIncident::Replay).unwrap();
+    world.apply(EffectIncident::Perform).unwrap();
     assert_eq!(world.calls, BTreeMap::from([(1, 1)]));
 }
 

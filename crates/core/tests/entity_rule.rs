@@ -93,13 +93,13 @@ fn event_of(
 
 /// Events with their links so far.
 #[derive(Default)]
-struct Hall {
+struct StoredEvents {
     events: Vec<SourceEvent>,
     links: BTreeMap<Seq, Link>,
     records: BTreeMap<String, Entity>,
 }
 
-impl Hall {
+impl StoredEvents {
     fn of(events: impl IntoIterator<Item = SourceEvent>) -> Self {
         let mut hall = Self::default();
         for event in events {
@@ -185,7 +185,7 @@ impl Hall {
 
 #[test]
 fn entities_of_any_domain_are_merged() {
-    let hall = Hall::of([
+    let hall = StoredEvents::of([
         event_of(SCANNER, "s1", 7, 1000, &[("lane", 3), ("items", 9), ("grams", 1)]),
         event_of(DEPOT, "d1", 7, 1010, &[("lane", 1), ("items", 2)]),
         event_of(SCALE, "w1", 1, 1000, &[("grams", 450), ("lane", 8)]),
@@ -199,8 +199,10 @@ fn entities_of_any_domain_are_merged() {
 
 #[test]
 fn events_beyond_the_reach_do_not_change() {
-    let mut hall =
-        Hall::of([event_of(DEPOT, "d1", 7, 1000, &[]), event_of(SCANNER, "s1", 7, 1001, &[])]);
+    let mut hall = StoredEvents::of([
+        event_of(DEPOT, "d1", 7, 1000, &[]),
+        event_of(SCANNER, "s1", 7, 1001, &[]),
+    ]);
     let far = 1001 + policy().reach() + 1;
     let resolution = hall.arrive(event_of(DEPOT, "d2", 7, far, &[]));
     let changed: Vec<Seq> = resolution.links.iter().map(|(seq, _)| *seq).collect();
@@ -210,7 +212,7 @@ fn events_beyond_the_reach_do_not_change() {
 
 #[test]
 fn a_canonical_event_takes_the_nearest_and_within_the_tolerance_the_most_trusted() {
-    let near = Hall::of([
+    let near = StoredEvents::of([
         event_of(DEPOT, "d1", 7, 1000, &[]),
         event_of(SCANNER, "s1", 7, 1030, &[]),
         event_of(SCANNER, "s2", 7, 1010, &[]),
@@ -222,14 +224,14 @@ fn a_canonical_event_takes_the_nearest_and_within_the_tolerance_the_most_trusted
     scale.start = Some(990);
     let mut scanner = event_of(SCANNER, "s1", 7, 1002, &[]);
     scanner.start = Some(991);
-    let trusted = Hall::of([event_of(DEPOT, "d1", 7, 1000, &[]), scale, scanner]);
+    let trusted = StoredEvents::of([event_of(DEPOT, "d1", 7, 1000, &[]), scale, scanner]);
     assert_eq!(trusted.link(1).status, LinkStatus::Ambiguous);
     assert_eq!(trusted.link(2).status, LinkStatus::Linked);
 }
 
 #[test]
 fn a_replay_by_rule_is_skipped_overwritten_or_merged_row_by_row() {
-    let mut hall = Hall::of([
+    let mut hall = StoredEvents::of([
         event_of(DEPOT, "d1", 7, 1000, &[("lane", 1), ("items", 2)]),
         event_of(DEPOT, "d1", 7, 1000, &[("lane", 9), ("items", 9), ("door", 4)]),
         event_of(SCANNER, "s1", 7, 1001, &[("shelf", 1), ("first_seen", 1)]),
@@ -254,7 +256,7 @@ fn rows_are_merged_by_their_names() {
         event.fields = EventFields::from_stored(format!("{{\"labels\":{rows}}}"));
         event
     };
-    let hall = Hall::of([
+    let hall = StoredEvents::of([
         event_of(DEPOT, "d1", 7, 1000, &[]),
         with(SCANNER, "s1", r#"[{"id":"x","n":1},{"id":"y","n":1,"m":7}]"#),
         with(SCANNER, "s1", r#"[{"id":"y","n":2},{"n":5},7]"#),
@@ -291,7 +293,7 @@ fn a_copy_that_opened_the_entity_first_keeps_its_id() {
         event.payload = Some("same".to_owned());
         event
     };
-    let hall = Hall::of([with("d2", 1005), with("d1", 1000)]);
+    let hall = StoredEvents::of([with("d2", 1005), with("d1", 1000)]);
     assert_eq!(hall.records.len(), 1);
     assert_eq!(hall.link(0).record_id, hall.link(1).record_id);
     assert_eq!(hall.link(0).matched.map(|matched| matched.word()), Some("opens"));
@@ -303,7 +305,7 @@ fn an_entity_whose_opening_event_is_a_copy_is_retired() {
     // The payload of the second arrives only with its replay.
     let mut first = event_of(DEPOT, "d1", 7, 1000, &[]);
     first.payload = Some("same".to_owned());
-    let mut hall = Hall::of([first, event_of(DEPOT, "d2", 7, 1005, &[])]);
+    let mut hall = StoredEvents::of([first, event_of(DEPOT, "d2", 7, 1005, &[])]);
     assert_eq!(hall.records.len(), 2);
     let gone = hall.link(1).record_id.clone().unwrap();
     let mut replay = event_of(DEPOT, "d2", 7, 1005, &[("items", 3)]);
@@ -315,7 +317,7 @@ fn an_entity_whose_opening_event_is_a_copy_is_retired() {
 
 #[test]
 fn a_published_event_stays_published_until_its_link_changes() {
-    let mut hall = Hall::of([event_of(DEPOT, "d1", 7, 1000, &[("items", 1)])]);
+    let mut hall = StoredEvents::of([event_of(DEPOT, "d1", 7, 1000, &[("items", 1)])]);
     hall.links.get_mut(&Seq(1)).unwrap().state = ProcessingState::Published;
     let resolution = hall.arrive(event_of(SCANNER, "s1", 7, 1001, &[]));
     assert_eq!(resolution.link(Seq(1)), None);
@@ -364,17 +366,17 @@ proptest! {
                 posts.push(event);
             }
         }
-        let expected = Hall::of(posts.clone()).outcome();
+        let expected = StoredEvents::of(posts.clone()).outcome();
         let mut places: Vec<usize> = (0..posts.len()).collect();
         places.sort_by_key(|place| seed[*place]);
         let shuffled = places.iter().map(|place| posts[*place].clone());
-        prop_assert_eq!(Hall::of(shuffled).outcome(), expected);
+        prop_assert_eq!(StoredEvents::of(shuffled).outcome(), expected);
     }
 }
 
 #[test]
 fn a_link_to_an_entity_that_was_not_loaded_is_kept() {
-    let mut hall = Hall::of([
+    let mut hall = StoredEvents::of([
         event_of(DEPOT, "d", 1, 100, &[("items", 3)]),
         event_of(SCANNER, "s", 1, 140, &[("lane", 7)]),
         event_of(SCANNER, "t", 1, 170, &[("lane", 8)]),

@@ -153,14 +153,14 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_reads_back_as_it_was(value in value()) {
+    fn written_values_are_read_back_unchanged(value in value()) {
         let mut text = Vec::new();
         admit_core::json::write(&value, &mut text);
         prop_assert_eq!(parse(&text, &Limits::default()), Ok(value));
     }
 
     #[test]
-    fn the_ascii_form_is_ascii_and_says_the_same(value in value()) {
+    fn the_ascii_form_is_ascii_and_equivalent(value in value()) {
         let ascii = bytes(&value, Form::Ascii);
         prop_assert!(ascii.iter().all(|byte| (0x20..0x7f).contains(byte)));
         let read = parse(&ascii, &Limits::default()).expect("canonical bytes are json");

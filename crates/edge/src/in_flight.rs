@@ -6,18 +6,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::outbox_writer::{RowOutcome, SettledRow};
-use crate::store::Row;
+use crate::store::OutboxRow;
 use crate::wire::{AckResult, WireReply};
 
 /// Rows in flight on one link, by the name in their reply.
 #[derive(Debug)]
 pub(crate) struct InFlightRows {
     ack_max: Duration,
-    rows: HashMap<String, (Row, u64)>,
+    rows: HashMap<String, (OutboxRow, u64)>,
     /// Ordered by deadline; entries of acknowledged rows are skipped.
     deadlines: VecDeque<(Instant, String, u64)>,
     /// Rows that timed out on this link: a reply may still arrive.
-    timed_out: HashMap<String, Row>,
+    timed_out: HashMap<String, OutboxRow>,
     tickets: u64,
     /// The last refusal without an event id, which may explain a timeout.
     last_unnamed_refusal: Option<String>,
@@ -44,13 +44,13 @@ impl InFlightRows {
     }
 
     /// Whether a reply to `name` could belong to another row than `row`.
-    pub(crate) fn may_collide(&self, name: &str, row: &Row) -> bool {
-        let is_other = |other: &Row| other.rowid != row.rowid;
+    pub(crate) fn may_collide(&self, name: &str, row: &OutboxRow) -> bool {
+        let is_other = |other: &OutboxRow| other.rowid != row.rowid;
         self.rows.contains_key(name) || self.timed_out.get(name).is_some_and(is_other)
     }
 
     /// Records that `row` was sent.
-    pub(crate) fn sent(&mut self, name: String, row: Row, now: Instant) {
+    pub(crate) fn sent(&mut self, name: String, row: OutboxRow, now: Instant) {
         self.tickets += 1;
         self.timed_out.remove(&name);
         self.deadlines.push_back((now + self.ack_max, name.clone(), self.tickets));
@@ -127,9 +127,9 @@ fn no_ack(error: String) -> RowOutcome {
 mod tests {
     use super::*;
 
-    fn row(rowid: i64, event_id: &str) -> Row {
+    fn row(rowid: i64, event_id: &str) -> OutboxRow {
         let event_id = event_id.to_owned();
-        Row { rowid, event_id, payload_json: "{}".to_owned(), attempt_count: 0 }
+        OutboxRow { rowid, event_id, payload_json: "{}".to_owned(), attempt_count: 0 }
     }
 
     fn ack(name: &str) -> WireReply {

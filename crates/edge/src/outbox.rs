@@ -16,7 +16,7 @@ use crate::invalid::InvalidSubmission;
 use crate::outbox_writer::{
     DueRows, EnqueueError, EnqueueOutcome, OutboxCommand, OutboxWriter, SettledRow,
 };
-use crate::store::Store;
+use crate::store::OutboxFile;
 
 /// Capacity of the command queue; further callers wait.
 const QUEUE: usize = 1024;
@@ -39,7 +39,7 @@ impl Default for Options {
         Self {
             bytes_max: 1 << 30,
             backoff: Backoff::default(),
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(WallClock),
             seed: None,
         }
     }
@@ -55,9 +55,9 @@ impl fmt::Debug for Options {
 }
 
 /// System clock.
-struct SystemClock;
+struct WallClock;
 
-impl Clock for SystemClock {
+impl Clock for WallClock {
     #[expect(clippy::disallowed_methods, reason = "the one place where this crate reads the clock")]
     fn now(&self) -> Millis {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -97,7 +97,7 @@ pub enum OpenError {
 
 /// Counters of an outbox.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct OutboxCounters {
     /// Rows in the outbox.
     pub depth: AtomicU64,
     /// When the oldest row was stored, in milliseconds since 1970; 0 if there is none.
@@ -128,7 +128,7 @@ pub struct Counters {
     pub is_connected: AtomicBool,
 }
 
-impl Counters {
+impl OutboxCounters {
     pub(crate) fn add(counter: &AtomicU64, more: u64) {
         counter.fetch_add(more, Ordering::Relaxed);
     }
@@ -138,7 +138,7 @@ impl Counters {
 pub struct Outbox {
     commands: Mutex<Option<mpsc::Sender<OutboxCommand>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    counters: Arc<Counters>,
+    counters: Arc<OutboxCounters>,
     rows_stored: Arc<Notify>,
     stopped: watch::Receiver<Option<String>>,
     backoff: Backoff,
@@ -157,14 +157,14 @@ impl Outbox {
     /// # Errors
     /// When the file cannot be used, or another process uses it.
     pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
-        let store = Store::open(path, options.bytes_max)?;
+        let store = OutboxFile::open(path, options.bytes_max)?;
         let seed = match options.seed {
             Some(seed) => seed,
             None => getrandom::u64().map_err(|error| OpenError::System(io::Error::other(error)))?,
         };
         let (commands, mut queue) = mpsc::channel(QUEUE);
         let (stop, stopped) = watch::channel(None);
-        let counters = Arc::<Counters>::default();
+        let counters = Arc::<OutboxCounters>::default();
         let rows_stored = Arc::<Notify>::default();
         let writer = OutboxWriter::new(
             store,
@@ -256,7 +256,7 @@ impl Outbox {
     }
 
     /// The counters.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &OutboxCounters {
         &self.counters
     }
 

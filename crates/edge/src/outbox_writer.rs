@@ -17,8 +17,8 @@ use tokio::sync::{Notify, oneshot, watch};
 use crate::backoff::{Backoff, Jitter};
 use crate::budget::{self, AvailableSpace};
 use crate::invalid::InvalidSubmission;
-use crate::outbox::Counters;
-use crate::store::{Row, Store, later};
+use crate::outbox::OutboxCounters;
+use crate::store::{OutboxFile, OutboxRow, later};
 
 /// Maximum commands per commit.
 const BATCH: usize = 512;
@@ -77,7 +77,7 @@ pub enum EnqueueError {
 /// A row that was taken, with its outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct SettledRow {
-    pub(crate) row: Row,
+    pub(crate) row: OutboxRow,
     pub(crate) outcome: RowOutcome,
 }
 
@@ -96,7 +96,7 @@ pub(crate) enum RowOutcome {
 /// Rows to send.
 #[derive(Debug, Default)]
 pub(crate) struct DueRows {
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<OutboxRow>,
     /// When the next row is due.
     pub(crate) next_due: Option<Millis>,
 }
@@ -117,12 +117,12 @@ pub(crate) enum OutboxCommand {
 
 /// State of the writer thread.
 pub(crate) struct OutboxWriter {
-    store: Store,
+    store: OutboxFile,
     in_flight: HashSet<i64>,
     backoff: Backoff,
     clock: Arc<dyn Clock>,
     jitter: Jitter,
-    counters: Arc<Counters>,
+    counters: Arc<OutboxCounters>,
     /// Counted rows in the file.
     depth: u64,
     /// Counted invalid envelopes in the file.
@@ -165,11 +165,11 @@ impl PendingReplies {
 
 impl OutboxWriter {
     pub(crate) fn new(
-        store: Store,
+        store: OutboxFile,
         backoff: Backoff,
         clock: Arc<dyn Clock>,
         jitter: Jitter,
-        counters: Arc<Counters>,
+        counters: Arc<OutboxCounters>,
     ) -> rusqlite::Result<Self> {
         let in_flight = HashSet::new();
         let repaired = store.repair_times(clock.now(), backoff.max)?;
@@ -345,7 +345,7 @@ impl OutboxWriter {
             });
         }
         if !space.take(budget::weight(event_id.len(), payload_json.len())) {
-            Counters::add(&self.counters.refused_full, 1);
+            OutboxCounters::add(&self.counters.refused_full, 1);
             return Err(EnqueueError::Full { bytes_max: self.store.bytes_max() });
         }
         let is_new = self.store.store(event_id, payload_json, now).map_err(storage)?;
@@ -366,7 +366,7 @@ impl OutboxWriter {
         let fits = self.store.fits_invalid_quota(&rejected.payload).map_err(storage)?
             && space.take(budget::weight(id_bytes, rejected.payload.len()));
         if !fits {
-            Counters::add(&self.counters.invalid_unkept, 1);
+            OutboxCounters::add(&self.counters.invalid_unkept, 1);
             return Ok(false);
         }
         self.store.keep_invalid(rejected, now).map_err(storage)?;
@@ -444,7 +444,7 @@ impl OutboxWriter {
     fn deliver(&mut self, pending: PendingReplies, rows_stored: &Notify) {
         let is_stored = |stored: &Result<_, _>| matches!(stored, Ok(EnqueueOutcome::Stored { .. }));
         let stored = pending.stored.iter().filter(|(_, stored)| is_stored(stored)).count() as u64;
-        Counters::add(&self.counters.enqueued, stored);
+        OutboxCounters::add(&self.counters.enqueued, stored);
         self.depth = (self.depth + stored).saturating_sub(pending.removed);
         for rowid in &pending.released {
             self.in_flight.remove(rowid);

@@ -44,11 +44,11 @@ impl World {
         block_on(self.outbox.take(rows_max)).expect("the outbox is open")
     }
 
-    fn settle(&self, row: Row, outcome: RowOutcome) {
+    fn settle(&self, row: OutboxRow, outcome: RowOutcome) {
         block_on(self.outbox.settle(vec![SettledRow { row, outcome }]));
     }
 
-    fn fail_attempt(&self, row: Row) {
+    fn fail_attempt(&self, row: OutboxRow) {
         let failed = RowOutcome::Failed {
             error: "no ack".to_owned(),
             not_before: Duration::ZERO,
@@ -416,10 +416,10 @@ fn while_another_process_writes_nothing_is_stored_and_nothing_is_lost() {
 fn after_a_disk_full_inside_a_batch_the_depth_is_correct() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("listener_outbox.db");
-    let store = Store::open(&file, 1 << 30).unwrap();
+    let store = OutboxFile::open(&file, 1 << 30).unwrap();
     let backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(5) };
     let clock = Arc::new(ManualClock::at(Millis(NOW)));
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(OutboxCounters::default());
     let mut writer =
         OutboxWriter::new(store, backoff, clock, Jitter::seeded(1), Arc::clone(&counters)).unwrap();
     let rows_stored = Notify::new();

@@ -12,14 +12,14 @@ const EVERY: Duration = Duration::from_secs(2);
 
 /// Progress of sending a backlog.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct BacklogProgress {
     backlog: u64,
     acked: u64,
     started_at: Instant,
     logged_at: Instant,
 }
 
-impl Progress {
+impl BacklogProgress {
     /// Progress of a backlog of `depth` rows; `None` if it is too small to log.
     pub(crate) fn of(depth: u64, now: Instant) -> Option<Self> {
         (depth >= ROWS_MIN).then_some(Self {
@@ -58,8 +58,8 @@ mod tests {
     #[test]
     fn a_backlog_is_tracked_with_its_rate() {
         let started_at = Instant::now();
-        assert!(Progress::of(ROWS_MIN - 1, started_at).is_none());
-        let mut progress = Progress::of(1_000, started_at).expect("a backlog");
+        assert!(BacklogProgress::of(ROWS_MIN - 1, started_at).is_none());
+        let mut progress = BacklogProgress::of(1_000, started_at).expect("a backlog");
         let later = started_at + Duration::from_millis(500);
         assert!(progress.acked(600, later));
         assert_eq!(progress.per_second(later), 1_200);

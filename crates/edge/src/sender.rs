@@ -18,11 +18,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::backoff::Jitter;
 use crate::in_flight::InFlightRows;
-use crate::outbox::{Counters, Outbox};
+use crate::outbox::{Outbox, OutboxCounters};
 use crate::outbox_writer::{DueRows, RowOutcome, SettledRow};
-use crate::progress::Progress;
-use crate::store::Row;
-use crate::wire::{AckResult, Link, Wire, WireReply};
+use crate::progress::BacklogProgress;
+use crate::store::OutboxRow;
+use crate::wire::{AckResult, GateLink, Wire, WireReply};
 
 /// Consecutive retryable refusals after which the sender pauses all rows.
 const REFUSALS_BEFORE_PAUSE: u32 = 2;
@@ -141,7 +141,7 @@ enum LinkEnd {
     Stopped,
     /// The peer closed it while no row was in flight.
     Idle,
-    /// It broke while rows were in flight.
+    /// The connection was lost while rows were in flight.
     Lost(String),
     /// It could not be established.
     NotConnected(String),
@@ -165,7 +165,7 @@ impl SenderLoop {
                 Ok(link) => {
                     let Some(first) = self.rows_in_order(first).await else { return };
                     let counters = self.outbox.counters();
-                    Counters::add(&counters.connects, 1);
+                    OutboxCounters::add(&counters.connects, 1);
                     counters.is_connected.store(true, Ordering::Relaxed);
                     tracing::info!(gate = %self.wire, "connected");
                     let end = LinkSession::new(self, link, first).run().await;
@@ -173,7 +173,7 @@ impl SenderLoop {
                     end
                 }
                 Err(reason) => {
-                    Counters::add(&counters.connect_failures, 1);
+                    OutboxCounters::add(&counters.connect_failures, 1);
                     self.outbox.settle(unsent(first.rows)).await;
                     LinkEnd::NotConnected(reason)
                 }
@@ -248,14 +248,14 @@ impl SenderLoop {
     }
 }
 
-fn unsent(rows: Vec<Row>) -> Vec<SettledRow> {
+fn unsent(rows: Vec<OutboxRow>) -> Vec<SettledRow> {
     rows.into_iter().map(|row| SettledRow { row, outcome: RowOutcome::Unsent }).collect()
 }
 
 /// The next reply; a peeked one first.
 async fn next(
     peeked: &mut Option<Result<WireReply, String>>,
-    link: &mut Link,
+    link: &mut GateLink,
 ) -> Option<Result<WireReply, String>> {
     match peeked.take() {
         Some(reply) => Some(reply),
@@ -266,25 +266,25 @@ async fn next(
 /// State of one link.
 struct LinkSession<'a> {
     run: &'a mut SenderLoop,
-    link: Link,
+    link: GateLink,
     in_flight: InFlightRows,
     /// Rows taken but held back, because their reply names would collide with others in flight.
-    held_back: Vec<Row>,
-    first: Vec<Row>,
+    held_back: Vec<OutboxRow>,
+    first: Vec<OutboxRow>,
     next_due: Option<Instant>,
     /// Whether the outbox may have more due rows.
     has_more: bool,
     refusals: u32,
     paused_until: Option<Instant>,
     last_reply_at: Instant,
-    progress: Option<Progress>,
+    progress: Option<BacklogProgress>,
     stopping: Option<Instant>,
     /// A received reply to be processed next.
     peeked: Option<Result<WireReply, String>>,
 }
 
 impl<'a> LinkSession<'a> {
-    fn new(run: &'a mut SenderLoop, link: Link, first: DueRows) -> Self {
+    fn new(run: &'a mut SenderLoop, link: GateLink, first: DueRows) -> Self {
         let now = Instant::now();
         let depth = run.outbox.counters().depth.load(Ordering::Relaxed);
         let next_due = first.next_due.map(|at| now + run.outbox.duration_until(at));
@@ -299,7 +299,7 @@ impl<'a> LinkSession<'a> {
             refusals: 0,
             paused_until: None,
             last_reply_at: now,
-            progress: Progress::of(depth, now),
+            progress: BacklogProgress::of(depth, now),
             stopping: None,
             peeked: None,
         }
@@ -341,7 +341,7 @@ impl<'a> LinkSession<'a> {
             LinkEnd::Lost(reason) | LinkEnd::NotConnected(reason) => reason,
         };
         let mut rest = self.in_flight.fail_all(reason);
-        Counters::add(&self.run.outbox.counters().unanswered, rest.len() as u64);
+        OutboxCounters::add(&self.run.outbox.counters().unanswered, rest.len() as u64);
         rest.extend(unsent(std::mem::take(&mut self.held_back)));
         rest.extend(unsent(std::mem::take(&mut self.first)));
         self.run.outbox.settle(rest).await;
@@ -379,7 +379,7 @@ impl<'a> LinkSession<'a> {
         Ok(())
     }
 
-    fn send(&mut self, rows: Vec<Row>) -> Result<(), LinkEnd> {
+    fn send(&mut self, rows: Vec<OutboxRow>) -> Result<(), LinkEnd> {
         let counters = self.run.outbox.counters();
         let mut rows = rows.into_iter();
         while let Some(row) = rows.next() {
@@ -402,7 +402,7 @@ impl<'a> LinkSession<'a> {
             }
             // From here on the row may have left, so it counts as sent.
             self.in_flight.sent(name, row, Instant::now());
-            Counters::add(&counters.sent, 1);
+            OutboxCounters::add(&counters.sent, 1);
             if sent.is_err() {
                 // All taken rows are settled at the end of the link.
                 self.held_back.extend(rows);
@@ -444,8 +444,8 @@ impl<'a> LinkSession<'a> {
             };
         }
         let counters = self.run.outbox.counters();
-        Counters::add(&counters.acked, acked);
-        Counters::add(&counters.nacked, settled.len() as u64 - acked);
+        OutboxCounters::add(&counters.acked, acked);
+        OutboxCounters::add(&counters.nacked, settled.len() as u64 - acked);
         settled.extend(unsent(std::mem::take(&mut self.held_back)));
         if settled.iter().all(|settled_row| settled_row.outcome == RowOutcome::Acked) {
             self.run.outbox.settle_soon(settled).await;
@@ -512,7 +512,7 @@ impl<'a> LinkSession<'a> {
         if overdue.is_empty() {
             return None;
         }
-        Counters::add(&self.run.outbox.counters().unanswered, overdue.len() as u64);
+        OutboxCounters::add(&self.run.outbox.counters().unanswered, overdue.len() as u64);
         self.run.outbox.settle(overdue).await;
         // A timeout of a single row fails only that row. A link without any reply for a whole
         // timeout is dead.

@@ -2,16 +2,17 @@
 
 use std::path::Path;
 
-use admit_core::{Code, Millis};
+use admit_core::Millis;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use serde::Serialize;
 
 use crate::budget::DiskUse;
 use crate::invalid;
+use crate::refused::is_final;
 
 /// Status of an outbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Status {
+pub struct OutboxStatus {
     /// Number of rows.
     pub depth: u64,
     /// When the oldest row was stored, RFC 3339.
@@ -36,7 +37,7 @@ pub struct Status {
     pub bytes: u64,
 }
 
-impl Status {
+impl OutboxStatus {
     /// Reads the outbox in the file `path`, as of `now`.
     ///
     /// # Errors
@@ -84,14 +85,4 @@ fn refused(connection: &Connection) -> rusqlite::Result<u64> {
         }
     }
     Ok(refused)
-}
-
-/// Whether an error code, or a door's own name for one, is final: a retry does not help.
-fn is_final(code: &str) -> bool {
-    match Code::parse(code) {
-        // The sender's own key is wrong: not the row's fault, and it can be fixed.
-        Some(Code::Unauthorized | Code::Forbidden | Code::NotFound) => false,
-        Some(code) => !code.is_retryable(),
-        None => matches!(code, "too_large"),
-    }
 }

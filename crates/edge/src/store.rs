@@ -29,7 +29,7 @@ const ATTEMPTED_ROWS_MAX: i64 = 1_000;
 
 /// A row to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct OutboxRow {
     /// Its rowid; reused after it is removed.
     pub rowid: i64,
     /// Its id in the outbox.
@@ -50,14 +50,14 @@ pub(crate) struct StoredRow {
 
 /// The file, open for writing.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct OutboxFile {
     connection: Connection,
     path: PathBuf,
     bytes_max: u64,
     _lock: File,
 }
 
-impl Store {
+impl OutboxFile {
     /// Opens the file, creating it if necessary, and checkpoints its WAL.
     pub(crate) fn open(path: &Path, bytes_max: u64) -> Result<Self, OpenError> {
         let folder = match path.parent() {
@@ -172,7 +172,7 @@ impl Store {
         now: Millis,
         taken: &HashSet<i64>,
         rows_max: usize,
-    ) -> rusqlite::Result<Vec<Row>> {
+    ) -> rusqlite::Result<Vec<OutboxRow>> {
         let limit = i64::try_from(taken.len() + rows_max).unwrap_or(i64::MAX);
         let mut due = self.connection.prepare_cached(include_str!("queries/due.sql"))?;
         let rowids = due.query_map(params![now.to_rfc3339_millis(), limit], |row| row.get(0))?;
@@ -183,7 +183,7 @@ impl Store {
             row.query_row([rowid], |row| {
                 let (event_id, payload_json, attempt_count) =
                     (row.get(0)?, row.get(1)?, row.get(2)?);
-                Ok(Row { rowid, event_id, payload_json, attempt_count })
+                Ok(OutboxRow { rowid, event_id, payload_json, attempt_count })
             })
         })
         .collect()
@@ -206,7 +206,7 @@ impl Store {
     }
 
     /// Removes a row if rowid and id match. Returns the number of removed rows.
-    pub(crate) fn remove(&self, row: &Row) -> rusqlite::Result<u64> {
+    pub(crate) fn remove(&self, row: &OutboxRow) -> rusqlite::Result<u64> {
         let mut statement = self.connection.prepare_cached(include_str!("queries/acked.sql"))?;
         statement.execute(params![row.rowid, row.event_id]).map(|removed| removed as u64)
     }
@@ -221,7 +221,7 @@ impl Store {
 
     pub(crate) fn reschedule(
         &self,
-        row: &Row,
+        row: &OutboxRow,
         error: &str,
         next_attempt_at: Millis,
     ) -> rusqlite::Result<()> {
@@ -296,9 +296,23 @@ fn connect(path: &Path, bytes_max: u64) -> rusqlite::Result<Connection> {
     if busy != 0 {
         tracing::warn!("another process reads the outbox, so its WAL could not be truncated");
     }
+    check(&connection)?;
     connection.execute_batch(include_str!("queries/schema.sql"))?;
     shrink(&connection, bytes_max)?;
     Ok(connection)
+}
+
+/// Reads the whole file once. A row stored in a damaged file might never be sent, so damage is found
+/// before any row is stored, not when a row is read.
+fn check(connection: &Connection) -> rusqlite::Result<()> {
+    let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    match found.as_str() {
+        "ok" => Ok(()),
+        _ => {
+            let damaged = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+            Err(rusqlite::Error::SqliteFailure(damaged, Some(found)))
+        }
+    }
 }
 
 /// Shrinks a file that is larger than its budget for rows and mostly free: it was filled under a

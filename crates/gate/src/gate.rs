@@ -31,7 +31,7 @@ use crate::scenario_runner::ScenarioRunner;
 use crate::stream_ports::StreamPorts;
 use crate::tls::Tls;
 use crate::unauthenticated_connections::UnauthenticatedConnections;
-use crate::vetting::VettingPool;
+use crate::vetting::VettingPools;
 
 /// Minimum interval between log lines about faults, so that an outage does not flood the log.
 const FAULT_LOG_PAUSE_MS: i64 = 1_000;
@@ -53,7 +53,7 @@ pub struct Gate {
     unsigned_rates: RateLimiter,
     pub(crate) unauthenticated: Arc<UnauthenticatedConnections>,
     pub(crate) authenticated: Arc<PrincipalConnections>,
-    pub(crate) vetting: VettingPool,
+    pub(crate) vetting: VettingPools,
     /// Tasks that outlive their request. The shutdown waits for them.
     pub(crate) tasks: TaskTracker,
     pub(crate) in_flight_effects: InFlightEffects,
@@ -119,7 +119,7 @@ impl Gate {
                 limits.unauthenticated_connections_max(),
                 limits.unauthenticated_connections_per_address_max,
             ),
-            vetting: VettingPool::new(is_shared),
+            vetting: VettingPools::new(is_shared),
             doors: doors.into_iter().map(Arc::new).collect(),
             ledger,
             principals,

@@ -22,7 +22,7 @@ use crate::ingest::{self, Ingest};
 use crate::publisher::Publisher;
 use crate::request_permit::{NotAdmitted, RequestPermit, UNSIGNED_RATE_EXCEEDED};
 use crate::reserve;
-use crate::vetting::{self, VettingFailure};
+use crate::vetting::{self, PoolShare, VettingFailure};
 
 /// Processes a request, which may contain several submissions: split (pure, the contract) → one batch →
 /// join (pure, the contract). A request that is refused before vetting is only counted.
@@ -46,7 +46,11 @@ pub(crate) async fn process_request(
         }
     }
     let index = permit.index();
-    match door.contract.split(request) {
+    let share = match permit.is_without_key() {
+        true => PoolShare::Unauthenticated,
+        false => PoolShare::Principal(index),
+    };
+    match vetting::split(gate, door, share, request).await {
         Ok(SplitRequest { submissions, shape }) => match permit.admit(gate, submissions.len()) {
             Ok(permit) => {
                 let replies = admit(gate, door, index, submissions).await;

@@ -12,12 +12,12 @@ use admit_core::Millis;
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     per_second: u32,
-    buckets: Vec<Mutex<Bucket>>,
+    buckets: Vec<Mutex<TokenBucket>>,
 }
 
 /// Tokens in thousandths, so that whole milliseconds refill the bucket without rounding. A debt is negative.
 #[derive(Debug)]
-struct Bucket {
+struct TokenBucket {
     millitokens: i64,
     filled_at: Millis,
 }
@@ -35,7 +35,7 @@ impl RateLimiter {
     /// Creates `buckets` full buckets; `per_second` 0 disables the limit.
     pub(crate) fn new(per_second: u32, buckets: usize, now: Millis) -> Self {
         let full = i64::from(per_second) * MILLITOKENS;
-        let bucket = || Mutex::new(Bucket { millitokens: full, filled_at: now });
+        let bucket = || Mutex::new(TokenBucket { millitokens: full, filled_at: now });
         let buckets = (0..buckets).map(|_| bucket()).collect();
         Self { per_second, buckets }
     }

@@ -63,9 +63,9 @@ pub enum AdvanceError {
 /// Effects of earlier processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredEffects {
-    /// Were in flight, ambiguous now.
+    /// Effects that were in flight and are ambiguous now.
     pub ambiguous: Vec<Effect>,
-    /// Not started, to be resumed.
+    /// Effects that were not started and can be resumed.
     pub intended: Vec<Effect>,
 }
 

@@ -25,7 +25,7 @@ mod verify_inbox;
 mod verify_laws;
 mod verify_records;
 
-pub use common::{Migrated, RefusalQuota};
+pub use common::{RefusalQuota, SchemaMigration};
 pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, RecoveredEffects};
 pub use gauges::Gauges;
 pub use issuance::{

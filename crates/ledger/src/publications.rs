@@ -114,6 +114,15 @@ pub struct Offer {
     pub digest: Digest,
 }
 
+/// Acknowledged end of a topic on a bus that counts its messages from 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BusEnd {
+    /// Bus topic.
+    pub topic: String,
+    /// Number of messages in it.
+    pub messages: u64,
+}
+
 /// A step of one publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicationStep {
@@ -123,6 +132,8 @@ pub struct PublicationStep {
     pub step: Step,
     /// Reason code if it is not known to have been published.
     pub reason: Option<&'static str>,
+    /// End of the topic that the step proves to be acknowledged. Stored only if the step is legal.
+    pub acknowledged: Option<BusEnd>,
 }
 
 /// A published or in-flight revision of a record.

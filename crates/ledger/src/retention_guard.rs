@@ -239,7 +239,7 @@ fn add(all: &mut SweepResult, swept: &SweepResult) {
 fn log(all: &SweepResult, up_to: Millis) {
     let SweepResult { bodies, keys, admissions, sightings, .. } = *all;
     if bodies + keys + admissions + sightings > 0 {
-        tracing::info!(bodies, keys, admissions, sightings, received_before = %up_to, "retention removed what is too old");
+        tracing::info!(bodies, keys, admissions, sightings, received_before = %up_to, "retention removed expired data");
     }
 }
 

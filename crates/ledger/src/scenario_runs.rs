@@ -6,6 +6,7 @@
 use admit_core::{Fault, IllegalScenarioTransition, Millis, ScenarioState};
 
 use crate::port::BoxFuture;
+use crate::publications::BusEnd;
 
 /// Stores scenario runs.
 pub trait ScenarioRuns: ScenarioRunReader {
@@ -138,6 +139,8 @@ pub struct RunUpdate {
     pub turn: Option<StateChange>,
     /// State of a publication.
     pub publication: Option<RunPublication>,
+    /// End of the topic that this publication proves to be acknowledged.
+    pub acknowledged: Option<BusEnd>,
 }
 
 /// State change of a run.

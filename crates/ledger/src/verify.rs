@@ -153,7 +153,7 @@ pub(crate) struct InboxPresence {
 
 /// Counters at the start of the verification.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counters {
+pub(crate) struct VerifyCounters {
     pub(crate) last: Seq,
     pub(crate) admissions: u64,
     pub(crate) sightings: u64,
@@ -280,13 +280,13 @@ pub(crate) trait VerifyRows {
 /// Verifies a ledger.
 pub struct Verifier {
     pub(crate) rows: Box<dyn VerifyRows>,
-    counters: Counters,
+    counters: VerifyCounters,
     /// Retention removes bodies, rows and keys, so missing ones are not inconsistencies.
     forgets: bool,
 }
 
 impl Verifier {
-    pub(crate) fn new(rows: Box<dyn VerifyRows>, counters: Counters, forgets: bool) -> Self {
+    pub(crate) fn new(rows: Box<dyn VerifyRows>, counters: VerifyCounters, forgets: bool) -> Self {
         Self { rows, counters, forgets }
     }
 

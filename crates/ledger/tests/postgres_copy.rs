@@ -11,7 +11,7 @@ use admit_ledger::postgres::{Options, PostgresLedger, migrate};
 use admit_ledger::sqlite::{self, KeyIndexKind, SqliteLedger};
 use admit_testkit::event::{counted, entry, event, refused, revisable, streamed};
 use admit_testkit::postgres::{TestDatabase, database};
-use admit_testkit::publications_suite::{self, Ledger};
+use admit_testkit::publications_suite::{self, SharedLedger};
 use tempfile::TempDir;
 
 /// So small that some keys are merged and some only logged when the ledger stops.
@@ -154,11 +154,11 @@ async fn publications_are_copied_with_their_records() {
     let Some(database) = database() else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let options = sqlite::Options::new(folder.path(), Millis(1));
-    let ledger: Ledger = Arc::new(SqliteLedger::open(options).expect("the ledger opens"));
+    let ledger: SharedLedger = Arc::new(SqliteLedger::open(options).expect("the ledger opens"));
     let id = publications_suite::leave_on_the_way(&ledger).await;
     drop(ledger);
     tokio::task::block_in_place(|| copied(folder.path(), &database)).expect("copied");
     let opened = PostgresLedger::open(self::options(&database)).expect("the ledger opens");
-    let ledger: Ledger = Arc::new(opened);
+    let ledger: SharedLedger = Arc::new(opened);
     publications_suite::recover_what_was_left(&ledger, &id).await;
 }

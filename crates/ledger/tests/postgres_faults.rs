@@ -12,7 +12,7 @@ use admit_ledger::port::read_or_wait;
 use admit_ledger::postgres::{OpenError, Options, PostgresLedger, PostgresReader};
 use admit_ledger::{Admissions, Ledger, Reader};
 use admit_testkit::event::{entry, key, streamed};
-use admit_testkit::postgres::{CommitProxy, Mishap, Server, TestDatabase, database};
+use admit_testkit::postgres::{CommitFault, CommitProxy, Server, TestDatabase, database};
 use admit_testkit::proxy::{Faults, Proxy};
 
 /// Timeout of conditions that must become true.
@@ -79,7 +79,7 @@ fn places(database: &TestDatabase) -> String {
 async fn a_commit_whose_reply_was_lost_is_recognised() {
     let Some((database, proxy, ledger)) = behind_a_proxy(options) else { return };
     assert_eq!(word(&ledger, "before").await, "fresh");
-    proxy.spoil_next(Mishap::AnswerLost);
+    proxy.spoil_next(CommitFault::AnswerLost);
     assert_eq!(word(&ledger, "lost").await, "fresh", "it is in, and not a copy of itself");
     assert_eq!(proxy.mishaps(), 1);
     assert_eq!(word(&ledger, "lost").await, "duplicate");
@@ -91,7 +91,7 @@ async fn a_commit_whose_reply_was_lost_is_recognised() {
 async fn a_commit_that_never_arrived_is_retried() {
     let Some((database, proxy, ledger)) = behind_a_proxy(options) else { return };
     for n in 0..3 {
-        proxy.spoil_next(Mishap::Lost);
+        proxy.spoil_next(CommitFault::Lost);
         assert_eq!(word(&ledger, &format!("k{n}")).await, "fresh");
     }
     assert_eq!(proxy.mishaps(), 3);
@@ -102,17 +102,17 @@ async fn a_commit_that_never_arrived_is_retried() {
 #[tokio::test]
 async fn a_commit_that_arrives_late_is_waited_for() {
     let Some((database, proxy, ledger)) = behind_a_proxy(options) else { return };
-    proxy.spoil_next(Mishap::Late(Duration::from_millis(700)));
+    proxy.spoil_next(CommitFault::Late(Duration::from_millis(700)));
     assert_eq!(word(&ledger, "late").await, "fresh");
     assert_eq!(word(&ledger, "late").await, "duplicate");
     assert_eq!(places(&database), "2|1|1|1");
 }
 
 #[tokio::test]
-async fn a_commit_that_comes_too_late_is_fenced_off() {
+async fn a_commit_after_the_lease_expired_is_fenced_off() {
     let Some((database, proxy, ledger)) = behind_a_proxy(impatient) else { return };
     // The server ends a transaction that is silent for half the time a lock is waited for.
-    proxy.spoil_next(Mishap::Late(Duration::from_millis(600)));
+    proxy.spoil_next(CommitFault::Late(Duration::from_millis(600)));
     assert_eq!(word(&ledger, "late").await, "fresh", "retried, because the first can never commit");
     assert_eq!(places(&database), "1|1|0|1");
     let sleep = "SELECT pg_sleep(0.7)";
@@ -124,7 +124,7 @@ async fn a_commit_that_comes_too_late_is_fenced_off() {
 async fn an_unresolved_commit_is_reported_as_unknown_and_resolved_later() {
     let Some((database, proxy, ledger)) = behind_a_proxy(impatient) else { return };
     assert_eq!(word(&ledger, "before").await, "fresh");
-    proxy.spoil_next(Mishap::AnswerLost);
+    proxy.spoil_next(CommitFault::AnswerLost);
     proxy.close();
     let fault = record(&ledger, entry("unknown", "a")).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::OutcomeUnknown, "{fault:?}");
@@ -195,7 +195,7 @@ async fn cut_connections_lose_no_event() {
 }
 
 #[tokio::test]
-async fn a_database_that_restarts_is_found_again_without_a_restart_of_the_gate() {
+async fn after_a_database_restart_the_gate_reconnects() {
     let Some(server) = Server::start_durable() else { return };
     let ledger = PostgresLedger::open(impatient(&server.url("postgres"))).expect("it opens");
     for round in 0..3 {

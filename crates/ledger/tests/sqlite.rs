@@ -229,9 +229,9 @@ async fn a_claim_that_fails_to_write_leases_nothing() {
         lease: Age::from_secs(60),
         now: Millis(0),
     };
-    let beside = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
+    let other = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
     let trigger = "CREATE TRIGGER no BEFORE INSERT ON claim BEGIN SELECT RAISE(FAIL, 'no'); END";
-    beside.execute_batch(trigger).unwrap();
+    other.execute_batch(trigger).unwrap();
     let (claimed, recorded) =
         tokio::join!(ledger.claim(wanted.clone()), ledger.record(vec![entry("n", "a")]));
     let fault = claimed.unwrap_err();
@@ -240,7 +240,7 @@ async fn a_claim_that_fails_to_write_leases_nothing() {
     // They may have shared a commit or not; either way the event is stored.
     let found = ledger.find(admit_testkit::event::key("n")).await.unwrap();
     assert!(recorded[0].is_ok() && found.is_some(), "{recorded:?}");
-    beside.execute_batch("DROP TRIGGER no").unwrap();
+    other.execute_batch("DROP TRIGGER no").unwrap();
     let claimed = ledger.claim(wanted).await.unwrap();
     assert_eq!((claimed.len(), claimed[0].attempt), (1, 1));
 }
@@ -294,9 +294,9 @@ async fn a_damaged_document_fails_only_its_own_events() {
     for (name, about) in [("a1", "a"), ("b1", "b")] {
         assert_eq!(one(&*ledger, counted(name, "x", about)).await.word(), "fresh");
     }
-    let beside = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
+    let other = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
     let damage = "UPDATE document SET text = CAST(x'7bfffe7d' AS TEXT) WHERE entity = 'a'";
-    assert_eq!(beside.execute(damage, []).unwrap(), 1);
+    assert_eq!(other.execute(damage, []).unwrap(), 1);
     let batch = ["a", "b", "a", "b"].iter().enumerate();
     let batch = batch.map(|(n, about)| counted(&format!("{about}{n}-2"), "x", about)).collect();
     let words = ledger.record(batch).await.into_iter().map(|one| match one {
@@ -332,12 +332,12 @@ async fn the_wal_is_reset_except_while_a_reader_holds_an_old_snapshot() {
     };
     fill("first").await;
     assert!(wal_is_reset(&*ledger, "after-first").await, "40 MiB are more than it keeps");
-    let beside = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
-    beside.execute_batch("BEGIN; SELECT count(*) FROM admission").unwrap();
+    let other = rusqlite::Connection::open(folder.dir.join("ledger.db")).unwrap();
+    other.execute_batch("BEGIN; SELECT count(*) FROM admission").unwrap();
     fill("second").await;
     assert!(!wal_is_reset(&*ledger, "held").await, "the snapshot would be gone");
     assert!(ledger.is_healthy(), "and commits are not delayed");
-    beside.execute_batch("COMMIT").unwrap();
+    other.execute_batch("COMMIT").unwrap();
     assert!(wal_is_reset(&*ledger, "let-go").await);
 }
 
@@ -410,10 +410,10 @@ async fn an_older_ledger_gains_streams_and_counters_when_it_is_opened() {
     )
     .unwrap();
     drop(old);
-    let beside = SqliteReader::open(&folder.dir).unwrap();
-    assert_eq!(beside.status().await.unwrap().keys, None, "not counted yet");
+    let other = SqliteReader::open(&folder.dir).unwrap();
+    assert_eq!(other.status().await.unwrap().keys, None, "not counted yet");
     let door = Door::new("events/orders");
-    let before = beside.read(door.clone(), Seq(0), 10, 10).await.unwrap();
+    let before = other.read(door.clone(), Seq(0), 10, 10).await.unwrap();
     let ledger = folder.open();
     let page = ledger.read(door, Seq(0), 10, 10).await.unwrap();
     assert_eq!((page.entries.len(), &page), (1, &before), "before and after");
@@ -443,12 +443,12 @@ async fn the_keys_of_an_older_ledger_are_known_when_it_is_opened() {
         )
         .unwrap();
         drop(old);
-        let beside = SqliteReader::open(&folder.dir).unwrap();
+        let other = SqliteReader::open(&folder.dir).unwrap();
         for name in ["k7", "k35", "k50"] {
-            let found = beside.find(admit_testkit::event::key(name)).await.unwrap();
+            let found = other.find(admit_testkit::event::key(name)).await.unwrap();
             assert!(found.is_some(), "{name} is known before a start as well");
         }
-        drop(beside);
+        drop(other);
         let verifier = verifier(&folder.dir, false).unwrap();
         let claims = verifier.keys(&mut |found| panic!("{found:?}")).unwrap();
         assert_eq!(claims, 70, "of sixty keys ten are noted and merged");

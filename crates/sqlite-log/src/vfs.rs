@@ -310,7 +310,7 @@ unsafe extern "C" fn write(
     if code != SQLITE_OK || unsafe { buffer(file) }.append(at, given) {
         return code;
     }
-    // Larger than the buffer.
+    // SAFETY: the same. The write is larger than the buffer.
     let Some(system_write) = (unsafe { system_methods(file) }).xWrite else { return SQLITE_ERROR };
     // SAFETY: handed on as it came.
     unsafe { system_write(system_file(file), bytes, len, at) }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 
 /// Storage of a test. Reopening it gives the same content.
-pub trait Home {
+pub trait ArtifactsHome {
     /// Opens the store. Several may be open at the same time.
     fn open(&self) -> Arc<dyn Artifacts>;
 
@@ -18,7 +18,7 @@ pub trait Home {
 }
 
 /// Runs the suite; `home` creates an empty home per test.
-pub async fn all(home: impl Fn() -> Box<dyn Home>) {
+pub async fn all(home: impl Fn() -> Box<dyn ArtifactsHome>) {
     a_file_is_created_once_and_never_changes(&*home()).await;
     results_are_in_the_order_of_the_files(&*home()).await;
     of_many_creators_one_wins(&*home()).await;
@@ -75,7 +75,7 @@ fn texts(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| format!("{{\"line\":\"{name}\"}}")).collect()
 }
 
-async fn a_file_is_created_once_and_never_changes(home: &dyn Home) {
+async fn a_file_is_created_once_and_never_changes(home: &dyn ArtifactsHome) {
     let store = home.open();
     created(&*store, "run/receipts/a.json", "first").await;
     let again = put(&*store, "run/receipts/a.json", "second").await.expect("the store works");
@@ -85,7 +85,7 @@ async fn a_file_is_created_once_and_never_changes(home: &dyn Home) {
     assert_eq!(text(&*store, "run/receipts/empty").await.as_deref(), Some(""));
 }
 
-async fn results_are_in_the_order_of_the_files(home: &dyn Home) {
+async fn results_are_in_the_order_of_the_files(home: &dyn ArtifactsHome) {
     let store = home.open();
     assert!(store.put_if_absent(Vec::new()).await.is_empty());
     created(&*store, "run/3", "there").await;
@@ -105,7 +105,7 @@ async fn results_are_in_the_order_of_the_files(home: &dyn Home) {
     assert_eq!(text(&*store, "run/299").await.as_deref(), Some("299"));
 }
 
-async fn of_many_creators_one_wins(home: &dyn Home) {
+async fn of_many_creators_one_wins(home: &dyn ArtifactsHome) {
     let (one, other) = (home.open(), home.open());
     for round in 0..8 {
         let path = format!("race/{round}");
@@ -125,7 +125,7 @@ async fn of_many_creators_one_wins(home: &dyn Home) {
     }
 }
 
-async fn a_missing_file_is_none(home: &dyn Home) {
+async fn a_missing_file_is_none(home: &dyn ArtifactsHome) {
     let store = home.open();
     created(&*store, "run/a", "a").await;
     for path in ["run/b", "other/a", "run/a/below", "run"] {
@@ -134,7 +134,7 @@ async fn a_missing_file_is_none(home: &dyn Home) {
     assert_eq!(list(&*store, "other", None, 10).await, [""; 0]);
 }
 
-async fn paths_are_listed_in_byte_order_page_by_page(home: &dyn Home) {
+async fn paths_are_listed_in_byte_order_page_by_page(home: &dyn ArtifactsHome) {
     let store = home.open();
     let mut paths = [
         "run/b/2",
@@ -175,7 +175,7 @@ async fn paths_are_listed_in_byte_order_page_by_page(home: &dyn Home) {
     assert_eq!(list(&*store, "", None, 0).await, [""; 0]);
 }
 
-async fn paths_that_leave_the_root_are_refused(home: &dyn Home) {
+async fn paths_that_leave_the_root_are_refused(home: &dyn ArtifactsHome) {
     let store = home.open();
     for path in
         ["../out", "/out", "run/../../out", "", "run//a", ".hidden", "run/.a", "a\\b", "a\0"]
@@ -197,7 +197,7 @@ async fn paths_that_leave_the_root_are_refused(home: &dyn Home) {
     assert_eq!(list(&*store, "", None, 10).await, [""; 0], "nothing was written");
 }
 
-async fn a_line_is_appended_once(home: &dyn Home) {
+async fn a_line_is_appended_once(home: &dyn ArtifactsHome) {
     let store = home.open();
     assert_eq!(append(&*store, &["a", "b"], Markers::Trusted).await, [Put::Created; 2]);
     let again = append(&*store, &["b", "c", "c"], Markers::Trusted).await;
@@ -214,7 +214,7 @@ async fn a_line_is_appended_once(home: &dyn Home) {
     assert_eq!(home.lines(LOG), texts(&["a", "b", "c", "d"]));
 }
 
-async fn racing_appenders_lose_no_line(home: &dyn Home) {
+async fn racing_appenders_lose_no_line(home: &dyn ArtifactsHome) {
     let (one, other) = (home.open(), home.open());
     let names: Vec<String> = (0..60).map(|n| format!("n{n:02}")).collect();
     // Two copies of each, from two stores.
@@ -230,7 +230,7 @@ async fn racing_appenders_lose_no_line(home: &dyn Home) {
     assert_eq!(lines, texts(&names), "every line once");
 }
 
-async fn lines_without_marker_check_are_repaired(home: &dyn Home) {
+async fn lines_without_marker_check_are_repaired(home: &dyn ArtifactsHome) {
     let store = home.open();
     append(&*store, &["a", "b"], Markers::Trusted).await;
     // Marker without its line, as after a power cut.
@@ -245,7 +245,7 @@ async fn lines_without_marker_check_are_repaired(home: &dyn Home) {
     assert_eq!(home.lines(LOG), texts(&["a", "b", "lost", "new"]));
 }
 
-async fn lost_files_are_restored(home: &dyn Home) {
+async fn lost_files_are_restored(home: &dyn ArtifactsHome) {
     let store = home.open();
     created(&*store, "run/cut", "hal").await;
     let files = vec![File::new("run/cut", "half and half"), File::new("run/gone", "here again")];
@@ -258,7 +258,7 @@ async fn lost_files_are_restored(home: &dyn Home) {
     store.sync().await.expect("the store works");
 }
 
-async fn the_newest_status_is_shown(home: &dyn Home) {
+async fn the_newest_status_is_shown(home: &dyn ArtifactsHome) {
     let (one, other) = (home.open(), home.open());
     for (store, status) in [(&one, "OPEN"), (&other, "PLANNED"), (&one, "READY")] {
         let shown = store.show(vec![File::new("run/sr/run_status/1.json", status)]).await;
@@ -270,7 +270,7 @@ async fn the_newest_status_is_shown(home: &dyn Home) {
     }
 }
 
-async fn a_probe_may_write_over_itself(home: &dyn Home) {
+async fn a_probe_may_write_over_itself(home: &dyn ArtifactsHome) {
     let store = home.open();
     for text in ["1", "2"] {
         store.probe("run/health/last_probe.json", text.into()).await.expect("the store works");
@@ -278,7 +278,7 @@ async fn a_probe_may_write_over_itself(home: &dyn Home) {
     assert_eq!(text(&*store, "run/health/last_probe.json").await.as_deref(), Some("2"));
 }
 
-async fn artifacts_survive_a_restart(home: &dyn Home) {
+async fn artifacts_survive_a_restart(home: &dyn ArtifactsHome) {
     let store = home.open();
     created(&*store, "run/a", "a").await;
     append(&*store, &["a"], Markers::Trusted).await;

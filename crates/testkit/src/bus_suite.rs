@@ -13,7 +13,7 @@ use admit_core::hash::sha256_hex;
 use futures_util::future::join_all;
 
 /// Storage of a bus. Reopening it gives the same content.
-pub trait Home {
+pub trait BusHome {
     /// Opens the bus. The previous one has been dropped.
     fn open(&self) -> Arc<dyn Bus>;
 
@@ -36,7 +36,7 @@ pub trait Home {
 }
 
 /// Runs the suite; `home` creates an empty home per test.
-pub async fn all(home: impl Fn() -> Box<dyn Home>) {
+pub async fn all(home: impl Fn() -> Box<dyn BusHome>) {
     an_empty_batch_gives_an_empty_result(&*home()).await;
     offsets_grow_in_the_order_of_a_partition_key(&*home()).await;
     results_are_in_the_order_of_the_messages(&*home()).await;
@@ -119,13 +119,13 @@ fn place(reference: &Reference) -> (String, u32, String) {
     (reference.topic.clone(), reference.partition, reference.offset.clone())
 }
 
-async fn an_empty_batch_gives_an_empty_result(home: &dyn Home) {
+async fn an_empty_batch_gives_an_empty_result(home: &dyn BusHome) {
     let bus = home.open();
     assert_eq!(bus.publish(Vec::new()).await, []);
     assert_eq!(bus.find(Vec::new()).await, []);
 }
 
-async fn offsets_grow_in_the_order_of_a_partition_key(home: &dyn Home) {
+async fn offsets_grow_in_the_order_of_a_partition_key(home: &dyn BusHome) {
     let (bus, topic) = (home.open(), home.topic("order"));
     let mut references = Vec::new();
     for batch in 0..3 {
@@ -137,7 +137,7 @@ async fn offsets_grow_in_the_order_of_a_partition_key(home: &dyn Home) {
     assert!(references.iter().all(|one| one.topic == topic), "the topic is the logical one");
 }
 
-async fn results_are_in_the_order_of_the_messages(home: &dyn Home) {
+async fn results_are_in_the_order_of_the_messages(home: &dyn BusHome) {
     let bus = home.open();
     let topics = [home.topic("first"), home.topic("second"), home.topic("third")];
     let batch: Vec<Message> = (0..30)
@@ -160,7 +160,7 @@ async fn results_are_in_the_order_of_the_messages(home: &dyn Home) {
     }
 }
 
-async fn a_bad_message_fails_alone_and_is_proven_not_written(home: &dyn Home) {
+async fn a_bad_message_fails_alone_and_is_proven_not_written(home: &dyn BusHome) {
     let (bus, topic) = (home.open(), home.topic("bad"));
     let good = |name: &str| message(&topic, "k", name, home.at());
     let batch = vec![
@@ -182,7 +182,7 @@ async fn a_bad_message_fails_alone_and_is_proven_not_written(home: &dyn Home) {
     assert_eq!(found, [SearchResult::Absent]);
 }
 
-async fn every_message_is_found_by_its_dedupe_key_exactly_once(home: &dyn Home) {
+async fn every_message_is_found_by_its_dedupe_key_exactly_once(home: &dyn BusHome) {
     let (bus, topic) = (home.open(), home.topic("find"));
     let batch: Vec<Message> = (0..50)
         .map(|n| message(&topic, &format!("k{}", n % 5), &format!("n{n}"), home.at() + n))
@@ -204,7 +204,7 @@ async fn every_message_is_found_by_its_dedupe_key_exactly_once(home: &dyn Home) 
     }
 }
 
-async fn a_missing_message_is_absent(home: &dyn Home) {
+async fn a_missing_message_is_absent(home: &dyn BusHome) {
     let (bus, topic) = (home.open(), home.topic("absent"));
     commit(&*bus, vec![message(&topic, "k", "a", home.at()), message(&topic, "k", "b", home.at())])
         .await;
@@ -221,7 +221,7 @@ async fn a_missing_message_is_absent(home: &dyn Home) {
     }
 }
 
-async fn a_message_written_twice_is_found_twice(home: &dyn Home) {
+async fn a_message_written_twice_is_found_twice(home: &dyn BusHome) {
     let (bus, topic) = (home.open(), home.topic("twice"));
     let first = commit(&*bus, vec![message(&topic, "k", "a", home.at())]).await;
     commit(&*bus, vec![message(&topic, "k", "between", home.at())]).await;
@@ -240,7 +240,7 @@ async fn a_message_written_twice_is_found_twice(home: &dyn Home) {
     }
 }
 
-async fn a_large_batch_is_published_like_a_small_one(home: &dyn Home) {
+async fn a_large_batch_is_published_like_a_small_one(home: &dyn BusHome) {
     let (bus, topic) = (home.open(), home.topic("large"));
     let batch: Vec<Message> = (0..3_000)
         .map(|n| message(&topic, &format!("k{}", n % 11), &format!("n{n}"), home.at()))
@@ -262,7 +262,7 @@ async fn a_large_batch_is_published_like_a_small_one(home: &dyn Home) {
     }
 }
 
-async fn racing_publishers_keep_their_own_order(home: &dyn Home) {
+async fn racing_publishers_keep_their_own_order(home: &dyn BusHome) {
     let (bus, topic) = (home.open(), home.topic("race"));
     let publishers = (0..16).map(|publisher| {
         let (bus, topic) = (&bus, &topic);
@@ -286,7 +286,7 @@ async fn racing_publishers_keep_their_own_order(home: &dyn Home) {
     assert_eq!(seen.len(), 320);
 }
 
-async fn a_restart_keeps_messages_and_offsets(home: &dyn Home) {
+async fn a_restart_keeps_messages_and_offsets(home: &dyn BusHome) {
     let topic = home.topic("restart");
     let mut references = Vec::new();
     for round in 0..3 {
@@ -313,7 +313,7 @@ async fn a_restart_keeps_messages_and_offsets(home: &dyn Home) {
     }
 }
 
-async fn messages_are_read_from_an_offset_on(home: &dyn Home) {
+async fn messages_are_read_from_an_offset_on(home: &dyn BusHome) {
     let (bus, topic) = (home.open(), home.topic("read"));
     let batch = (0..10).map(|n| message(&topic, "k", &format!("n{n}"), home.at() + n)).collect();
     let references = commit(&*bus, batch).await;
@@ -339,7 +339,7 @@ async fn messages_are_read_from_an_offset_on(home: &dyn Home) {
     assert!(bus.read("../escape", partition, "", 1).await.is_err());
 }
 
-async fn a_working_bus_is_up(home: &dyn Home) {
+async fn a_working_bus_is_up(home: &dyn BusHome) {
     let (bus, topic) = (home.open(), home.topic("health"));
     assert_eq!(bus.health(&[]).await, BusHealth::Up);
     commit(&*bus, vec![message(&topic, "k", "a", home.at())]).await;

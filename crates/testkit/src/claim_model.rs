@@ -13,7 +13,7 @@ use crate::stream_suite::put;
 
 /// Entry of the model.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct ModelEntry {
     attempts: u32,
     lease: Option<Lease>,
     /// Time from which it may be claimed.
@@ -24,7 +24,7 @@ struct Place {
 /// Model of one stream.
 #[derive(Debug, Default)]
 struct Model {
-    places: BTreeMap<Seq, Place>,
+    places: BTreeMap<Seq, ModelEntry>,
     /// All claims so far; most of them are stale.
     claims: Vec<(Seq, Lease)>,
 }
@@ -32,7 +32,7 @@ struct Model {
 impl Model {
     /// Expected result of a claim of `rows_max`, in ledger order.
     fn expected(&self, rows_max: usize, now: i64) -> Vec<Seq> {
-        let open = |place: &Place| !place.done && place.free_from <= now;
+        let open = |place: &ModelEntry| !place.done && place.free_from <= now;
         let mut again: Vec<(i64, Seq)> = self
             .places
             .iter()
@@ -96,7 +96,7 @@ pub async fn random(home: &dyn Home, seed: u64, steps: u32) {
             0..4 => {
                 let count = usize::try_from(rng.below(6)).expect("small") + 1;
                 for seq in put(&*ledger, door, names, count).await {
-                    model.places.insert(seq, Place::default());
+                    model.places.insert(seq, ModelEntry::default());
                 }
                 names += count;
             }

@@ -257,10 +257,10 @@ async fn a_released_entry_notifies_consumers(home: &dyn Home) {
     let ledger = home.open();
     put(&*ledger, &orders(), 0, 1).await;
     let held = claim(&*ledger, 1, 0).await;
-    let mut news = ledger.subscribe(&orders());
+    let mut updates = ledger.subscribe(&orders());
     let release = LeaseAction::Release { again_at: Millis(0) };
     assert_eq!(change(&*ledger, &held[0], release, 0).await, LeaseResult::Done);
-    news.changed().await.expect("open");
+    updates.changed().await.expect("open");
     assert_eq!(claim(&*ledger, 1, 0).await.len(), 1);
 }
 

@@ -88,7 +88,7 @@ async fn a_closed_run_keeps_its_closure(home: &dyn ClosingHome) {
     let kept = ledger.closure(RUN.to_owned()).await.expect("readable").expect("closed");
     assert_eq!((kept.text.as_str(), kept.is_filed), ("{\"n\":1}", false));
     assert_eq!(begin(&*ledger).await, ClosingStart::Closed(kept.clone()));
-    assert_eq!(state(&*ledger).await, RunState::Closed, "asking does not open it");
+    assert_eq!(state(&*ledger).await, RunState::Closed, "a query does not open it");
     assert_eq!(record(&*ledger, named("new", "1")).await.follow_up, FollowUp::RunClosed);
     drop(ledger);
     let ledger = home.open();

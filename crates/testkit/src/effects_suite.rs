@@ -9,7 +9,7 @@ use admit_core::{Entry, InitialState, Intent, Millis, Seq};
 use admit_ledger::{AdvanceError, EffectFilter, Ledger};
 use futures_util::future::join_all;
 
-use crate::event::{DOOR, Fails, entry, event, poisoned};
+use crate::event::{DOOR, ProjectionFailure, entry, event, poisoned};
 use crate::ledger_suite::{Home, many, one};
 
 /// Runs the suite; `home` creates an empty home per test.
@@ -89,7 +89,9 @@ async fn an_effect_is_created_with_a_fresh_admission_only(home: &dyn Home) {
         let found = ledger.effect(copy.seq().expect("kept")).await.expect("readable");
         assert_eq!(found, None, "a copy or a plain event causes nothing");
     }
-    ledger.record(vec![poisoned("broken", Fails::WithError), causing("l", false)]).await;
+    ledger
+        .record(vec![poisoned("broken", ProjectionFailure::WithError), causing("l", false)])
+        .await;
     let all = ledger.effects(EffectFilter { rows_max: 10, ..EffectFilter::default() }).await;
     assert_eq!(all.expect("readable").len(), 2, "a poisoned neighbour changes nothing");
     assert_eq!(

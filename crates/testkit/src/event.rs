@@ -61,13 +61,17 @@ pub fn revisable(name: &str, content: &str) -> Entry {
 
 /// Event that adds its content's length to the tally called `tally`.
 pub fn counted(name: &str, content: &str, tally: &str) -> Entry {
-    let projection = Tally { entity: tally.to_owned(), add: content.len(), fails: Fails::Never };
+    let projection = SumProjection {
+        entity: tally.to_owned(),
+        add: content.len(),
+        fails: ProjectionFailure::Never,
+    };
     Entry::Event(Event { projections: vec![Arc::new(projection)], ..event(name, content) })
 }
 
 /// Event whose projection fails in the given way.
-pub fn poisoned(name: &str, fails: Fails) -> Entry {
-    let projection = Tally { entity: "poisoned".to_owned(), add: 1, fails };
+pub fn poisoned(name: &str, fails: ProjectionFailure) -> Entry {
+    let projection = SumProjection { entity: "poisoned".to_owned(), add: 1, fails };
     Entry::Event(Event { projections: vec![Arc::new(projection)], ..event(name, "poison") })
 }
 
@@ -87,7 +91,7 @@ pub fn refused(body: &str) -> Entry {
 
 /// Failure mode of a projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fails {
+pub enum ProjectionFailure {
     /// Succeeds.
     Never,
     /// Returns an error.
@@ -96,42 +100,42 @@ pub enum Fails {
     WithPanic,
 }
 
-/// Projection kind of [`Tally`].
+/// Projection kind of [`SumProjection`].
 pub const TALLY: &str = "test.tally";
 
 /// Projection that sums.
 #[derive(Debug)]
-pub struct Tally {
+pub struct SumProjection {
     entity: String,
     add: usize,
-    fails: Fails,
+    fails: ProjectionFailure,
 }
 
-struct Sum(usize);
+struct SumState(usize);
 
-impl ProjectionState for Sum {
+impl ProjectionState for SumState {
     fn to_text(&self) -> String {
         self.0.to_string()
     }
 }
 
-impl Projection for Tally {
+impl Projection for SumProjection {
     fn entity(&self) -> EntityId {
         EntityId { projection: TALLY, entity: self.entity.clone() }
     }
 
     fn load(&self, stored: Option<&str>) -> Result<Box<dyn ProjectionState>, ProjectionError> {
         let sum = stored.map_or(Ok(0), str::parse).map_err(|error| self.error(&error))?;
-        Ok(Box::new(Sum(sum)))
+        Ok(Box::new(SumState(sum)))
     }
 
     fn apply(&self, document: &mut dyn ProjectionState) -> Result<(), ProjectionError> {
         let document: &mut dyn std::any::Any = document;
-        let sum: &mut Sum = document.downcast_mut().expect("a tally's document is a sum");
+        let sum: &mut SumState = document.downcast_mut().expect("a tally's document is a sum");
         match self.fails {
-            Fails::Never => sum.0 += self.add,
-            Fails::WithError => return Err(self.error(&"injected failure")),
-            Fails::WithPanic => {
+            ProjectionFailure::Never => sum.0 += self.add,
+            ProjectionFailure::WithError => return Err(self.error(&"injected failure")),
+            ProjectionFailure::WithPanic => {
                 sum.0 += 1_000_000;
                 panic!("injected panic");
             }
@@ -140,7 +144,7 @@ impl Projection for Tally {
     }
 }
 
-impl Tally {
+impl SumProjection {
     fn error(&self, message: &dyn std::fmt::Display) -> ProjectionError {
         ProjectionError {
             projection: TALLY,

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 /// Fault of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum MessageFault {
     /// Written, then the connection is cut: the outcome is unknown.
     AcceptThenCut,
     /// Rejected, proven not written.
@@ -40,9 +40,9 @@ pub struct FaultyBus {
 
 #[derive(Default)]
 struct Script {
-    next: VecDeque<Option<Trouble>>,
-    on: HashMap<String, Trouble>,
-    always: Option<Trouble>,
+    next: VecDeque<Option<MessageFault>>,
+    on: HashMap<String, MessageFault>,
+    always: Option<MessageFault>,
     health: Option<BusHealth>,
     finds: Option<SearchResult>,
     delivery_timeout: Option<Duration>,
@@ -51,7 +51,7 @@ struct Script {
 }
 
 impl Script {
-    fn trouble(&mut self, message: &Message) -> Option<Trouble> {
+    fn trouble(&mut self, message: &Message) -> Option<MessageFault> {
         match self.on.get(&message.dedupe_key) {
             Some(trouble) => Some(*trouble),
             None => self.next.pop_front().unwrap_or(self.always),
@@ -75,17 +75,17 @@ impl FaultyBus {
     }
 
     /// Queues faults for the next messages, one each; `None` is no fault.
-    pub fn next(&self, troubles: impl IntoIterator<Item = Option<Trouble>>) {
+    pub fn next(&self, troubles: impl IntoIterator<Item = Option<MessageFault>>) {
         self.script().next.extend(troubles);
     }
 
     /// Sets the fault of messages with this dedupe key.
-    pub fn on(&self, dedupe_key: &str, trouble: Trouble) {
+    pub fn on(&self, dedupe_key: &str, trouble: MessageFault) {
         self.script().on.insert(dedupe_key.to_owned(), trouble);
     }
 
     /// Sets the default fault.
-    pub fn always(&self, trouble: Option<Trouble>) {
+    pub fn always(&self, trouble: Option<MessageFault>) {
         self.script().always = trouble;
     }
 
@@ -136,23 +136,23 @@ impl FaultyBus {
 
     async fn hold(&self) {
         let mut released = self.released.subscribe();
-        let held = Held::new(&self.held);
+        let held = DelayedBatch::new(&self.held);
         released.changed().await.expect("it is ours");
         drop(held);
     }
 }
 
 /// Counts a delayed batch, also if its publisher gives up.
-struct Held<'a>(&'a watch::Sender<usize>);
+struct DelayedBatch<'a>(&'a watch::Sender<usize>);
 
-impl<'a> Held<'a> {
+impl<'a> DelayedBatch<'a> {
     fn new(held: &'a watch::Sender<usize>) -> Self {
         held.send_modify(|held| *held += 1);
         Self(held)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for DelayedBatch<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|held| *held -= 1);
     }
@@ -160,13 +160,13 @@ impl Drop for Held<'_> {
 
 /// Messages for one call of the inner bus.
 #[derive(Default)]
-struct Together {
+struct InnerBatch {
     messages: Vec<Message>,
     /// Index of each in the result, and whether its reply is cut.
     places: Vec<(usize, bool)>,
 }
 
-impl Together {
+impl InnerBatch {
     async fn publish(&mut self, bus: &dyn Bus, answers: &mut [PublishOutcome]) {
         let published = bus.publish(std::mem::take(&mut self.messages)).await;
         for ((place, is_cut), answer) in self.places.drain(..).zip(published) {
@@ -186,29 +186,34 @@ fn not_written(reason: &str) -> PublishOutcome {
 impl Bus for FaultyBus {
     fn publish(&self, batch: Vec<Message>) -> BoxFuture<'_, Vec<PublishOutcome>> {
         Box::pin(async move {
-            let troubles: Vec<Option<Trouble>> = {
+            let troubles: Vec<Option<MessageFault>> = {
                 let mut script = self.script();
                 script.batches.push(batch.len());
                 batch.iter().map(|message| script.trouble(message)).collect()
             };
             let mut answers = vec![unknown("no answer"); batch.len()];
-            let mut together = Together::default();
+            let mut together = InnerBatch::default();
             let mut is_late = false;
             for (place, (message, trouble)) in batch.into_iter().zip(troubles).enumerate() {
                 match trouble {
-                    Some(Trouble::Refuse) => answers[place] = not_written("refused"),
-                    Some(Trouble::Throttle) => answers[place] = not_written("throttled"),
-                    Some(Trouble::LandLater) => {
+                    Some(MessageFault::Refuse) => answers[place] = not_written("refused"),
+                    Some(MessageFault::Throttle) => answers[place] = not_written("throttled"),
+                    Some(MessageFault::LandLater) => {
                         answers[place] = unknown("the connection was lost");
                         self.script().later.push(message);
                     }
-                    None | Some(Trouble::AcceptThenCut | Trouble::Stall | Trouble::AnswerLate) => {
-                        if trouble == Some(Trouble::Stall) {
+                    None
+                    | Some(
+                        MessageFault::AcceptThenCut
+                        | MessageFault::Stall
+                        | MessageFault::AnswerLate,
+                    ) => {
+                        if trouble == Some(MessageFault::Stall) {
                             together.publish(&*self.inner, &mut answers).await;
                             self.hold().await;
                         }
-                        is_late |= trouble == Some(Trouble::AnswerLate);
-                        together.places.push((place, trouble == Some(Trouble::AcceptThenCut)));
+                        is_late |= trouble == Some(MessageFault::AnswerLate);
+                        together.places.push((place, trouble == Some(MessageFault::AcceptThenCut)));
                         together.messages.push(message);
                     }
                 }

@@ -17,8 +17,8 @@ use crate::closures_suite::ClosingLedger;
 use crate::effects_suite::causing;
 use crate::event::{DOOR, event};
 use crate::issuance_suite::{
-    Clerk, RUN, by, counts, ids, issuing, named, open_quarantines, performs, record, settlement,
-    take,
+    IssuingContract, RUN, by, counts, ids, issuing, named, open_quarantines, performs, record,
+    settlement, take,
 };
 use crate::ledger_suite::one;
 
@@ -56,7 +56,7 @@ fn evidence(text: &str) -> Evidence {
 }
 
 async fn recover_door(ledger: &dyn ClosingLedger) -> Vec<Seq> {
-    let clerk: Arc<dyn Issue> = Arc::new(Clerk);
+    let clerk: Arc<dyn Issue> = Arc::new(IssuingContract);
     let recovered = ledger.recover_issuing(Door::new(DOOR), clerk, AT).await.expect("it answers");
     recovered.into_iter().map(|effect| effect.seq).collect()
 }
@@ -91,30 +91,30 @@ async fn effects_of_a_dead_gate_become_ambiguous_once_and_late_evidence_is_kept(
     home: &dyn GatesHome,
 ) {
     let (a, b, c) = (home.open("a"), home.open("b"), home.open("c"));
-    let mut flights = Vec::new();
+    let mut deliveries = Vec::new();
     for kept in record_all(&*a, (0..20).map(|n| named(&format!("e{n}"), "1")).collect()).await {
-        flights.push(performs(&kept).0);
+        deliveries.push(performs(&kept).0);
     }
     home.presume_dead("a");
     let found = join_all([recover_door(&*b), recover_door(&*c), recover_door(&*b)]).await;
     let found: Vec<Seq> = found.into_iter().flatten().collect();
     assert_eq!(found.len(), 20, "each is lost once");
-    assert_eq!(found.iter().collect::<BTreeSet<_>>(), flights.iter().collect::<BTreeSet<_>>());
+    assert_eq!(found.iter().collect::<BTreeSet<_>>(), deliveries.iter().collect::<BTreeSet<_>>());
     assert_eq!(counts(&*b).await, [20, 0, 20, 0, 0, 20, 0, 0]);
     assert_eq!(open_quarantines(&*c).await.len(), 20);
     let copy = record(&*c, named("e3", "1")).await;
     assert_eq!((copy.follow_up, ids(&copy.filed).len()), (FollowUp::Done, 2), "it is not repeated");
 
-    let late = take(&*a, settlement(flights[3], 1, Outcome::Done)).await;
+    let late = take(&*a, settlement(deliveries[3], 1, Outcome::Done)).await;
     assert_eq!(late.map(|_| ()), Err(IllegalStep::NotInFlight), "it is not its own any more");
     let step = Step::Evidence { attempt: 1, evidence: evidence("it was done") };
-    let late = Settlement { seq: flights[3], step, facts: None };
+    let late = Settlement { seq: deliveries[3], step, facts: None };
     take(&*a, late).await.expect("what is known late is kept");
     assert!(
-        matches!(effect_state(&*b, flights[3]).await, EffectState::Ambiguous(_)),
+        matches!(effect_state(&*b, deliveries[3]).await, EffectState::Ambiguous(_)),
         "changes nothing"
     );
-    let history = b.history(flights[3]).await.expect("readable");
+    let history = b.history(deliveries[3]).await.expect("readable");
     let words: Vec<&str> = history.iter().map(|line| line.what.as_str()).collect();
     assert_eq!(words, ["in_flight", "ambiguous", "evidence"]);
     assert_eq!(history[2].evidence, Some(evidence("it was done")));

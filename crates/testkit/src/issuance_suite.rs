@@ -16,7 +16,7 @@ use admit_ledger::{
     RecordedDelivery, SettledEffect, Settlement,
 };
 
-use crate::event::{DOOR, Fails, event, poisoned, refused};
+use crate::event::{DOOR, ProjectionFailure, event, poisoned, refused};
 
 /// Ledger with documents.
 pub trait IssuingLedger: Issuance + Ledger {}
@@ -51,9 +51,9 @@ pub(crate) const RUN: &str = "run-1";
 
 /// Contract with one document per decision.
 #[derive(Debug)]
-pub(crate) struct Clerk;
+pub(crate) struct IssuingContract;
 
-impl Clerk {
+impl IssuingContract {
     fn write(facts: &Object<'_>, decision: &'static str, reason: Option<&'static str>) -> Document {
         let name = facts.get("name").and_then(Value::as_str).unwrap_or("unnamed");
         Document {
@@ -89,7 +89,7 @@ impl Clerk {
     }
 }
 
-impl Issue for Clerk {
+impl Issue for IssuingContract {
     fn run<'f>(&self, facts: &'f Object<'_>) -> Option<&'f str> {
         facts.get("run").and_then(Value::as_str)
     }
@@ -105,7 +105,7 @@ impl Issue for Clerk {
         match context.reason {
             IssueReason::Refused { .. } => Self::quarantine(context, "REFUSED"),
             IssueReason::Conflict { .. } => Self::quarantine(context, "CONFLICT"),
-            IssueReason::RunClosed => {
+            IssueReason::RunClosed | IssueReason::RunClosing => {
                 let document = Self::write(context.facts, "QUARANTINE", Some("CLOSED"));
                 let id = format!("outside-{}", document.id);
                 vec![Document { run: None, id, ..document }]
@@ -143,9 +143,9 @@ impl Issue for Clerk {
 
 /// Records handed-over effects.
 #[derive(Default)]
-struct Hands(Mutex<Vec<Seq>>);
+struct HandoverLog(Mutex<Vec<Seq>>);
 
-impl Handover for Hands {
+impl Handover for HandoverLog {
     fn recorded(&self, kept: &RecordedDelivery) {
         if let FollowUp::Perform { seq, .. } = kept.follow_up {
             self.0.lock().expect("not poisoned").push(seq);
@@ -154,7 +154,7 @@ impl Handover for Hands {
 }
 
 pub(crate) fn issuing() -> IssueHandlers {
-    IssueHandlers { issue: Arc::new(Clerk), handover: Arc::new(Hands::default()) }
+    IssueHandlers { issue: Arc::new(IssuingContract), handover: Arc::new(HandoverLog::default()) }
 }
 
 pub(crate) fn named(name: &str, content: &str) -> Entry {
@@ -179,7 +179,7 @@ pub(crate) async fn take(
     ledger: &dyn IssuingLedger,
     one: Settlement,
 ) -> Result<SettledEffect, IllegalStep> {
-    let settled = ledger.settle(vec![one], Arc::new(Clerk), Millis(2_000)).await;
+    let settled = ledger.settle(vec![one], Arc::new(IssuingContract), Millis(2_000)).await;
     settled.expect("the ledger answers").pop().expect("one answer")
 }
 
@@ -243,8 +243,8 @@ async fn a_fresh_event_is_in_flight_when_it_is_recorded(home: &dyn IssuingHome) 
 
 async fn effects_are_handed_over_in_ledger_order(home: &dyn IssuingHome) {
     let ledger = home.open();
-    let hands = Arc::new(Hands::default());
-    let issuing = IssueHandlers { issue: Arc::new(Clerk), handover: hands.clone() };
+    let hands = Arc::new(HandoverLog::default());
+    let issuing = IssueHandlers { issue: Arc::new(IssuingContract), handover: hands.clone() };
     let calls = (0..40).map(|n| {
         let batch = vec![named(&format!("e{n}"), "1"), named(&format!("e{n}"), "1")];
         ledger.record_issuing(batch, issuing.clone())
@@ -260,7 +260,8 @@ async fn the_documents_of_an_outcome_are_in_its_commit(home: &dyn IssuingHome) {
     let (a, _) = performs(&record(&*ledger, named("a", "1")).await);
     let (b, _) = performs(&record(&*ledger, named("b", "1")).await);
     let batch = vec![settlement(a, 1, Outcome::Done), settlement(b, 1, Outcome::Ambiguous)];
-    let settled = ledger.settle(batch, Arc::new(Clerk), Millis(2_000)).await.expect("settled");
+    let settled =
+        ledger.settle(batch, Arc::new(IssuingContract), Millis(2_000)).await.expect("settled");
     let settled: Vec<SettledEffect> = settled.into_iter().map(|one| one.expect("legal")).collect();
     assert_eq!(ids(&settled[0].filed), ["ADMIT-a"]);
     assert_eq!(ids(&settled[1].filed), ["QUARANTINE-b", "QUARANTINE-b"]);
@@ -283,7 +284,8 @@ async fn the_acknowledged_end_of_each_bus_topic_is_kept(home: &dyn IssuingHome) 
             let step = Step::Settle { attempt, outcome, evidence, reply: None };
             batch.push(Settlement { seq, step, facts: None });
         }
-        let settled = ledger.settle(batch, Arc::new(Clerk), Millis(2_000)).await.expect("settled");
+        let settled =
+            ledger.settle(batch, Arc::new(IssuingContract), Millis(2_000)).await.expect("settled");
         settled.into_iter().for_each(|one| drop(one.expect("legal")));
     };
     settle(&[("a", "x/6"), ("b", "x/4"), ("c", "y/0")], Outcome::Done).await;
@@ -319,13 +321,14 @@ async fn a_copy_in_flight_is_void_once_its_twin_is_admitted(home: &dyn IssuingHo
     let ledger = home.open();
     let (seq, _) = performs(&record(&*ledger, named("a", "1")).await);
     let copy = record(&*ledger, named("a", "1")).await.recorded;
-    let waited = ledger.settle_copy(copy.clone(), seq, Arc::new(Clerk), Millis(3_000)).await;
+    let waited =
+        ledger.settle_copy(copy.clone(), seq, Arc::new(IssuingContract), Millis(3_000)).await;
     assert_eq!(ids(&waited.expect("documents").filed), ["QUARANTINE-a", "QUARANTINE-a"]);
     assert_eq!(open_quarantines(&*ledger).await, ["QUARANTINE-a"]);
     take(&*ledger, settlement(seq, 1, Outcome::Done)).await.expect("legal");
     assert!(open_quarantines(&*ledger).await.is_empty(), "its twin was admitted");
     assert_eq!(counts(&*ledger).await, [2, 0, 0, 1, 0, 1, 1, 0]);
-    let later = ledger.settle_copy(copy, seq, Arc::new(Clerk), Millis(4_000)).await;
+    let later = ledger.settle_copy(copy, seq, Arc::new(IssuingContract), Millis(4_000)).await;
     assert_eq!(ids(&later.expect("documents").filed), ["DUPLICATE-a"]);
 }
 
@@ -350,7 +353,8 @@ async fn after_a_crash_effects_in_flight_are_ambiguous_everywhere(home: &dyn Iss
     drop(ledger);
     let ledger = home.open();
     let recover = async |ledger: &dyn IssuingLedger| {
-        let recovered = ledger.recover_issuing(Door::new(DOOR), Arc::new(Clerk), Millis(9_000));
+        let recovered =
+            ledger.recover_issuing(Door::new(DOOR), Arc::new(IssuingContract), Millis(9_000));
         recovered.await.expect("recovers").into_iter().map(|effect| effect.seq).collect::<Vec<_>>()
     };
     assert_eq!(recover(&*ledger).await, [lost]);
@@ -416,7 +420,7 @@ async fn a_closing_run_refuses_new_events_and_recognises_duplicates(home: &dyn I
         assert!(kept.filed.iter().all(|filed| filed.document.run.is_none()), "outside of the run");
         let seq = kept.recorded.verdict.seq().expect("kept");
         let receipt = ledger.receipt(seq).await.expect("readable").expect("kept");
-        assert_eq!(receipt.reason.map(|(code, _)| code), Some(Code::RunClosed));
+        assert_eq!(receipt.reason.map(|(code, _)| code), Some(Code::RunClosing));
     }
     let copy = record(&*ledger, named("known", "1")).await;
     assert_eq!(ids(&copy.filed), ["DUPLICATE-known"]);
@@ -447,7 +451,8 @@ async fn a_quarantine_is_released_once_by_a_named_operator(home: &dyn IssuingHom
 
 async fn a_failing_entry_does_not_affect_others(home: &dyn IssuingHome) {
     let ledger = home.open();
-    let batch = vec![named("a", "1"), poisoned("bad", Fails::WithPanic), named("b", "1")];
+    let batch =
+        vec![named("a", "1"), poisoned("bad", ProjectionFailure::WithPanic), named("b", "1")];
     let kept = ledger.record_issuing(batch, issuing()).await;
     assert!(kept[1].is_err());
     performs(kept[0].as_ref().expect("recorded"));

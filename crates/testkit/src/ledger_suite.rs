@@ -11,7 +11,9 @@ use admit_core::{
 use admit_ledger::{Ledger, ReceiptFilter, ReceiptPage, WholeLedger};
 use futures_util::future::join_all;
 
-use crate::event::{DOOR, Fails, TALLY, counted, entry, event, key, poisoned, refused, revisable};
+use crate::event::{
+    DOOR, ProjectionFailure, TALLY, counted, entry, event, key, poisoned, refused, revisable,
+};
 
 /// Storage of a ledger. Reopening it gives the same content.
 pub trait Home {
@@ -230,8 +232,8 @@ async fn a_poisoned_event_fails_alone(home: &dyn Home) {
     let ledger = home.open();
     let batch = vec![
         counted("before", "a", "poisoned"),
-        poisoned("error", Fails::WithError),
-        poisoned("panic", Fails::WithPanic),
+        poisoned("error", ProjectionFailure::WithError),
+        poisoned("panic", ProjectionFailure::WithPanic),
         counted("after", "b", "poisoned"),
     ];
     let outcomes = ledger.record(batch).await;

@@ -13,7 +13,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-pub use commits::{CommitProxy, Mishap};
+pub use commits::{CommitFault, CommitProxy};
 pub use server::Server;
 
 /// Database of one test. Dropped with this value.

@@ -40,7 +40,7 @@ pub struct Faults {
 
 /// Counters of faults so far.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct FaultCounts {
     /// Accepted connections.
     pub connections: AtomicU64,
     /// Cut connections.
@@ -52,29 +52,29 @@ pub struct Counts {
 }
 
 #[derive(Debug)]
-struct State {
+struct ProxyState {
     upstream: Mutex<SocketAddr>,
     faults: Mutex<Faults>,
     rng: Mutex<Rng>,
-    counts: Counts,
+    counts: FaultCounts,
 }
 
 /// Running proxy. Dropping it stops it and closes its connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<ProxyState>,
     cut: watch::Sender<u64>,
     runtime: Option<Runtime>,
 }
 
-enum Fate {
+enum FrameAction {
     Pass,
     Cut,
     Stall(Duration),
 }
 
-impl State {
+impl ProxyState {
     fn once_in(&self, n: u64) -> bool {
         n > 0 && self.rng.lock().unwrap_or_else(PoisonError::into_inner).one_in(n)
     }
@@ -83,16 +83,16 @@ impl State {
         *self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fate(&self) -> Fate {
+    fn fate(&self) -> FrameAction {
         let faults = self.faults();
         if self.once_in(faults.cut_one_in) {
             self.counts.cuts.fetch_add(1, Ordering::Relaxed);
-            Fate::Cut
+            FrameAction::Cut
         } else if self.once_in(faults.stall_one_in) {
             self.counts.stalls.fetch_add(1, Ordering::Relaxed);
-            Fate::Stall(faults.stall)
+            FrameAction::Stall(faults.stall)
         } else {
-            Fate::Pass
+            FrameAction::Pass
         }
     }
 }
@@ -113,11 +113,11 @@ impl Proxy {
         let entered = runtime.enter();
         let listener = TcpListener::from_std(listener)?;
         drop(entered);
-        let state = Arc::new(State {
+        let state = Arc::new(ProxyState {
             upstream: Mutex::new(upstream),
             faults: Mutex::new(faults),
             rng: Mutex::new(Rng::seeded(seed)),
-            counts: Counts::default(),
+            counts: FaultCounts::default(),
         });
         let (cut, cuts) = watch::channel(0);
         runtime.spawn(accept(listener, Arc::clone(&state), cuts));
@@ -145,7 +145,7 @@ impl Proxy {
     }
 
     /// Counters of faults so far.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &FaultCounts {
         &self.state.counts
     }
 }
@@ -158,7 +158,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, state: Arc<State>, cuts: watch::Receiver<u64>) {
+async fn accept(listener: TcpListener, state: Arc<ProxyState>, cuts: watch::Receiver<u64>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -179,7 +179,7 @@ async fn accept(listener: TcpListener, state: Arc<State>, cuts: watch::Receiver<
 }
 
 /// Forwards one connection until either end, or a fault, closes it.
-async fn carry(client: TcpStream, state: &State) -> io::Result<()> {
+async fn carry(client: TcpStream, state: &ProxyState) -> io::Result<()> {
     client.set_nodelay(true)?;
     let upstream = *state.upstream.lock().unwrap_or_else(PoisonError::into_inner);
     let server = timeout(CONNECT_MAX, TcpStream::connect(upstream)).await??;
@@ -213,7 +213,7 @@ async fn carry(client: TcpStream, state: &State) -> io::Result<()> {
 }
 
 async fn pump<W: tokio::io::AsyncWrite + Unpin>(
-    state: &State,
+    state: &ProxyState,
     mut from: impl AsyncRead + Unpin,
     to: Vec<Option<W>>,
     is_answer: bool,
@@ -232,12 +232,12 @@ async fn pump<W: tokio::io::AsyncWrite + Unpin>(
             continue;
         }
         let sent = match state.fate() {
-            Fate::Pass => read,
-            Fate::Stall(stall) => {
+            FrameAction::Pass => read,
+            FrameAction::Stall(stall) => {
                 sleep(stall).await;
                 read
             }
-            Fate::Cut => read / 2,
+            FrameAction::Cut => read / 2,
         };
         for (place, end) in to.iter_mut().enumerate() {
             match end.write_all(&bytes[..sent]).await {

@@ -98,7 +98,8 @@ async fn publications_of_a_dead_gate_become_ambiguous_and_are_not_repeated(
     let late = take(&silent, settled(&begun, Outcome::Done)).await;
     assert_eq!(late, Err(IllegalStep::NotInFlight));
     let step = Step::Evidence { attempt: 1, evidence: evidence("it is there") };
-    let kept = take(&silent, PublicationStep { n: begun.n, step, reason: None }).await;
+    let kept =
+        take(&silent, PublicationStep { n: begun.n, step, reason: None, acknowledged: None }).await;
     assert!(matches!(kept.expect("kept").state, EffectState::Ambiguous(_)));
     let steps = living.publication_history(begun.n).await.expect("readable");
     let states: Vec<&str> = steps.iter().map(|step| step.what.as_str()).collect();
@@ -125,7 +126,7 @@ pub async fn all(home: impl Fn() -> Box<dyn PublishingHome>) {
 }
 
 /// Shared ledger with publications.
-pub type Ledger = Arc<dyn PublishingLedger>;
+pub type SharedLedger = Arc<dyn PublishingLedger>;
 
 fn offer(record_id: &str, revision: u64) -> Offer {
     Offer {
@@ -139,7 +140,7 @@ fn offer(record_id: &str, revision: u64) -> Offer {
     }
 }
 
-async fn begin(ledger: &Ledger, record_id: &str, revision: u64) -> Option<Publication> {
+async fn begin(ledger: &SharedLedger, record_id: &str, revision: u64) -> Option<Publication> {
     let mut begun = ledger.offer(vec![offer(record_id, revision)], Millis(2_000)).await;
     begun.as_mut().expect("the ledger answers").pop().expect("one answer")
 }
@@ -152,35 +153,35 @@ fn settled(of: &Publication, outcome: Outcome) -> PublicationStep {
     let reason = (outcome != Outcome::Done).then_some(PUBLISH_UNKNOWN);
     let attempt = of.state.attempt();
     let step = Step::Settle { attempt, outcome, evidence: evidence("bus"), reply: None };
-    PublicationStep { n: of.n, step, reason }
+    PublicationStep { n: of.n, step, reason, acknowledged: None }
 }
 
-async fn take(ledger: &Ledger, step: PublicationStep) -> Result<Publication, IllegalStep> {
+async fn take(ledger: &SharedLedger, step: PublicationStep) -> Result<Publication, IllegalStep> {
     let taken = ledger.step_publications(vec![step], Millis(3_000)).await;
     taken.expect("the ledger answers").pop().expect("one answer")
 }
 
-async fn settle(ledger: &Ledger, of: &Publication, outcome: Outcome) -> Publication {
+async fn settle(ledger: &SharedLedger, of: &Publication, outcome: Outcome) -> Publication {
     take(ledger, settled(of, outcome)).await.expect("it is in flight")
 }
 
 async fn reconcile(
-    ledger: &Ledger,
+    ledger: &SharedLedger,
     n: u64,
     found: ReconcileOutcome,
 ) -> Result<Publication, IllegalStep> {
     let by = Attribution { who: "ann".to_owned(), why: Some("looked".to_owned()) };
     let step = Step::Reconcile { by, found, evidence: evidence("found") };
-    take(ledger, PublicationStep { n, step, reason: None }).await
+    take(ledger, PublicationStep { n, step, reason: None, acknowledged: None }).await
 }
 
-async fn waiting(ledger: &Ledger) -> Vec<(String, u64)> {
+async fn waiting(ledger: &SharedLedger) -> Vec<(String, u64)> {
     let found = ledger.unoffered(DOOR.to_owned(), 100).await.expect("readable");
     found.into_iter().map(|one| (one.record_id, one.revision)).collect()
 }
 
 /// Sources of an entity with their states, in ledger order.
-async fn source_states(ledger: &Ledger, record_id: &str) -> Vec<String> {
+async fn source_states(ledger: &SharedLedger, record_id: &str) -> Vec<String> {
     let found = detail(&**ledger, record_id).await;
     let event = |event: &admit_ledger::port::EventLine| {
         format!("{} {} {}", event.source, event.state, event.reason_code)
@@ -192,7 +193,7 @@ async fn source_states(ledger: &Ledger, record_id: &str) -> Vec<String> {
 
 /// Leaves one published entity and one in flight for the next process. Returns the id of the
 /// latter.
-pub async fn leave_on_the_way(ledger: &Ledger) -> String {
+pub async fn leave_on_the_way(ledger: &SharedLedger) -> String {
     let out = outcome_field(
         &record_event(&**ledger, source_event(OPENER, "i", 1_010, 1)).await,
         "record_id",
@@ -205,7 +206,7 @@ pub async fn leave_on_the_way(ledger: &Ledger) -> String {
 }
 
 /// Checks that the publications left by [`leave_on_the_way`] are recovered.
-pub async fn recover_what_was_left(ledger: &Ledger, id: &str) {
+pub async fn recover_what_was_left(ledger: &SharedLedger, id: &str) {
     let lost = ledger.recover_publications(DOOR.to_owned(), Millis(5_000)).await;
     let [lost] = lost.expect("the ledger answers").try_into().expect("one was in flight");
     assert_eq!((lost.record_id.as_str(), lost.state.word()), (id, "ambiguous"));
@@ -218,7 +219,7 @@ pub async fn recover_what_was_left(ledger: &Ledger, id: &str) {
     assert_eq!(next.n, 3, "numbers go on");
 }
 
-async fn opened(ledger: &Ledger) -> String {
+async fn opened(ledger: &SharedLedger) -> String {
     outcome_field(&record_event(&**ledger, source_event(OPENER, "g", 1_010, 1)).await, "record_id")
 }
 
@@ -300,7 +301,9 @@ async fn an_unknown_outcome_is_kept_and_not_offered_again(home: &dyn PublishingH
     let listed = ledger.ambiguous_publications(DOOR.to_owned(), 0, 10).await.expect("readable");
     assert_eq!(listed.iter().map(|one| one.n).collect::<Vec<_>>(), [begun.n]);
     let late = Step::Evidence { attempt: 1, evidence: evidence("it is there") };
-    let kept = take(&ledger, PublicationStep { n: begun.n, step: late, reason: None }).await;
+    let kept =
+        take(&ledger, PublicationStep { n: begun.n, step: late, reason: None, acknowledged: None })
+            .await;
     assert!(matches!(kept.expect("kept").state, EffectState::Ambiguous(_)), "nothing is promoted");
     // A later revision is published separately, with all unpublished events.
     record_event(&*ledger, source_event(REPORTER, "g", 1_000, 2)).await;
@@ -416,14 +419,14 @@ async fn publications_are_counted_and_their_steps_are_kept(home: &dyn Publishing
 
 /// Publisher that may crash between any two steps, and a bus with numbered messages.
 #[derive(Default)]
-struct Publisher {
+struct CrashingPublisher {
     in_flight: Vec<Publication>,
     landed: Vec<(Publication, Outcome)>,
     on_the_bus: BTreeMap<String, u32>,
 }
 
-impl Publisher {
-    async fn act(&mut self, ledger: &Ledger, rng: &mut Rng) {
+impl CrashingPublisher {
+    async fn act(&mut self, ledger: &SharedLedger, rng: &mut Rng) {
         match rng.below(3) {
             0 => {
                 for (record_id, revision) in waiting(ledger).await {
@@ -463,7 +466,7 @@ async fn any_order_and_any_crash_publish_a_revision_once_at_most(
 ) {
     let mut rng = Rng::seeded(seed + 1);
     let mut ledger = home.open();
-    let mut publisher = Publisher::default();
+    let mut publisher = CrashingPublisher::default();
     let mut events = vec![
         source_event(OPENER, "g", 1_010, 1),
         source_event(REPORTER, "g", 1_000, 2),

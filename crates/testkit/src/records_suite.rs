@@ -316,9 +316,9 @@ async fn a_restart_between_any_two_events_changes_nothing(home: &dyn Home) {
 
 /// Faulty rule.
 #[derive(Debug)]
-struct Broken(EntityInput);
+struct BrokenRule(EntityInput);
 
-impl EntityRule for Broken {
+impl EntityRule for BrokenRule {
     fn event(&self) -> &SourceEvent {
         &self.0.event
     }
@@ -335,7 +335,7 @@ impl EntityRule for Broken {
 async fn a_rule_that_breaks_fails_its_own_event_only(home: &dyn Home) {
     let ledger = home.open();
     let event = source_event(REPORTER, "g", 1_000, 2);
-    let broken = Broken(EntityInput { policy: policy(100), event: event.clone() });
+    let broken = BrokenRule(EntityInput { policy: policy(100), event: event.clone() });
     let batch =
         vec![entry(source_event(OPENER, "g", 1_010, 1)), ruled(event.clone(), Arc::new(broken))];
     let recorded = ledger.record(batch).await;

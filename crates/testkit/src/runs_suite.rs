@@ -68,6 +68,7 @@ fn keeping(token: &str, at: i64) -> RunUpdate {
         events: Vec::new(),
         turn: None,
         publication: None,
+        acknowledged: None,
     }
 }
 

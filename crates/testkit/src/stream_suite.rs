@@ -151,19 +151,19 @@ async fn a_door_without_stream_reads_as_empty(home: &dyn Home) {
 
 async fn a_waiting_reader_is_notified_of_its_own_stream(home: &dyn Home) {
     let ledger = home.open();
-    let mut news = ledger.subscribe(&orders());
+    let mut updates = ledger.subscribe(&orders());
     put(&*ledger, &orders_2(), 0, 1).await;
     one(&*ledger, Entry::Event(event("k", "a"))).await;
-    assert!(!news.has_changed().expect("open"), "other doors are no news here");
+    assert!(!updates.has_changed().expect("open"), "other doors are no updates here");
 
     let door = orders();
     let wait = read_or_wait(&*ledger, &door, Seq(0), ALL, ALL);
     let (page, seqs) = join(wait, put(&*ledger, &door, 0, 2)).await;
     assert_eq!(places(&page.expect("readable")), seqs);
-    news.changed().await.expect("open");
-    assert_eq!(*news.borrow_and_update(), seqs[1], "the newest place of the commit");
+    updates.changed().await.expect("open");
+    assert_eq!(*updates.borrow_and_update(), seqs[1], "the newest place of the commit");
     drop(ledger);
-    assert!(news.changed().await.is_err(), "a closed ledger has no more news");
+    assert!(updates.changed().await.is_err(), "a closed ledger has no more updates");
 }
 
 async fn a_reader_concurrent_with_writers_misses_nothing(home: &dyn Home) {

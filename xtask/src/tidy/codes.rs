@@ -1,4 +1,4 @@
-//! Every code has its page, and the page says what the table says.
+//! Every error code has a page that matches the code table.
 
 use super::repo::{self, File};
 use super::{assert_none, assert_one};
@@ -7,10 +7,10 @@ const TABLE: &str = "crates/core/src/code.rs";
 const PAGES: &str = "docs/errors/";
 const INDEX: &str = "docs/errors/README.md";
 
-/// What every page answers, in this order.
+/// Sections of every page, in order.
 const SECTIONS: &[&str] = &["## What happened", "## What was kept", "## What to do"];
 
-/// A line of the code table.
+/// Entry of the code table.
 #[derive(Debug, PartialEq, Eq)]
 struct Code {
     text: String,
@@ -38,17 +38,17 @@ fn table(source: &str) -> Vec<Code> {
         .collect()
 }
 
-/// The two first lines of a code's page, so that the page cannot drift from the table.
+/// The first two lines of a code's page; they must match the table.
 fn page_head(code: &Code) -> String {
     let retry = match code.retry.as_str() {
         "Never" => "A retry does not help.",
         "SameRequest" => "A retry of the same request is safe and may pass.",
-        other => panic!("{TABLE} has a retry {other} that codes.rs has no words for"),
+        other => panic!("{TABLE} has an unknown retry class {other}; add its text to codes.rs"),
     };
     format!("# {}\n\nHTTP {}. {retry}\n", code.text, code.status)
 }
 
-/// The line of the index that leads to a code's page.
+/// Line of the index for a code.
 fn index_line(code: &Code) -> String {
     let helps = if code.retry == "Never" { "no" } else { "yes" };
     format!("| [{0}]({0}.md) | {1} | {helps} |", code.text, code.status)

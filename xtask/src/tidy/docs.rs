@@ -1,4 +1,4 @@
-//! Documentation that points at something points at something that is there.
+//! References in the documentation: links, headings, variables and tests must exist.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,16 +7,16 @@ use super::{assert_none, assert_one};
 
 const REFERENCE: &str = "crates/admit/admit.toml";
 
-/// Variables that are read but are no config key.
+/// Environment variables that are no config keys.
 const OTHER_VARIABLES: &[&str] = &["ADMIT_CONFIG", "ADMIT_COMMIT", "ADMIT_KEY"];
 
-/// Variables that steer test runs; the binary never sees them.
+/// Environment variables of test runs; the binary ignores them.
 const TEST_VARIABLES: &str = "ADMIT_TEST_";
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const INVARIANTS: usize = 9;
 
-/// The targets of `[text](target)` links that stay inside the repository.
+/// Targets of `[text](target)` links within the repository.
 fn links(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut in_code = false;
@@ -36,7 +36,7 @@ fn links(text: &str) -> Vec<&str> {
     found
 }
 
-/// `docs/../README.md` as `README.md`. A path that climbs out of the repository stays as it is.
+/// Normalises a path: `docs/../README.md` to `README.md`. A path out of the repository is unchanged.
 fn tidy_path(path: &Path) -> PathBuf {
     let mut parts: Vec<Component<'_>> = Vec::new();
     for part in path.components() {
@@ -54,7 +54,7 @@ fn tidy_path(path: &Path) -> PathBuf {
     parts.iter().collect()
 }
 
-/// The anchor that a Markdown heading gets.
+/// Anchor of a Markdown heading.
 fn anchor(heading: &str) -> String {
     heading
         .trim_start_matches('#')
@@ -78,7 +78,7 @@ fn broken_links(pages: &[File], exists: impl Fn(&Path) -> bool) -> Vec<String> {
                 target => tidy_path(&page.folder().join(target)),
             };
             if !exists(&path) {
-                complaints.push(format!("{}: the link to {link} leads nowhere", page.path));
+                complaints.push(format!("{}: the link to {link} is broken", page.path));
                 continue;
             }
             let known = pages.iter().find(|other| Path::new(&other.path) == path);
@@ -87,14 +87,14 @@ fn broken_links(pages: &[File], exists: impl Fn(&Path) -> bool) -> Vec<String> {
                 wanted.is_empty() || headings.any(|heading| anchor(heading) == wanted)
             });
             if !has_anchor {
-                complaints.push(format!("{}: {link} names no heading there", page.path));
+                complaints.push(format!("{}: the heading of {link} does not exist", page.path));
             }
         }
     }
     complaints
 }
 
-/// Pages of `docs` that no other page leads to.
+/// Pages in `docs` without a link from another page.
 fn lost_pages(pages: &[File]) -> Vec<String> {
     let leads_to = |target: &File| {
         pages.iter().filter(|page| page.path != target.path).any(|page| {
@@ -107,11 +107,11 @@ fn lost_pages(pages: &[File]) -> Vec<String> {
     pages
         .iter()
         .filter(|page| page.path.starts_with("docs/") && !leads_to(page))
-        .map(|page| format!("{}: no page leads here", page.path))
+        .map(|page| format!("{}: no page links to this page", page.path))
         .collect()
 }
 
-/// The environment variables that the keys of the reference config answer to.
+/// Environment variables of the keys in the reference config.
 fn known_variables(reference: &str) -> Vec<String> {
     let mut section = String::new();
     let mut known: Vec<String> = OTHER_VARIABLES.iter().map(|&name| name.to_owned()).collect();
@@ -140,14 +140,14 @@ fn unknown_variables<'a>(pages: impl Iterator<Item = &'a File>, known: &[String]
             let name = &page.text[at..end];
             let of_tests = name.starts_with(TEST_VARIABLES);
             if name != "ADMIT_" && !of_tests && !known.iter().any(|known| known == name) {
-                complaints.push(format!("{}: {name} is no key of {REFERENCE}", page.path));
+                complaints.push(format!("{}: {name} is not a key of {REFERENCE}", page.path));
             }
         }
     }
     complaints
 }
 
-/// The numbered invariants of the architecture page.
+/// Numbered invariants in ARCHITECTURE.md.
 fn invariants(page: &str) -> Vec<String> {
     let section = page.split("\n## ").find(|section| section.starts_with("Invariants"));
     let mut found: Vec<String> = Vec::new();
@@ -165,7 +165,7 @@ fn invariants(page: &str) -> Vec<String> {
     found
 }
 
-/// Names in backticks that can only be those of tests: no other name of ours is that long.
+/// Names of tests in backticks, recognised by their length.
 fn tests_named(text: &str) -> impl Iterator<Item = &str> {
     let is_test = |name: &&str| {
         name.matches('_').count() >= 3
@@ -205,7 +205,7 @@ fn an_invariant_that_nothing_holds_is_found() {
     let page =
         |held: &str| format!("# A\n\n## Invariants\n\n1. **One.** Text\n   {held}\n\n## B\n");
     assert_none(&unheld_invariants(&page("`one_two_three_four`"), &[&source]));
-    assert_one(&unheld_invariants(&page("nobody"), &[&source]), "names no test");
+    assert_one(&unheld_invariants(&page("unknown"), &[&source]), "names no test");
     assert_one(&unheld_invariants(&page("`one_two_three_five`"), &[&source]), "there is no test");
 }
 
@@ -222,7 +222,7 @@ fn every_page_of_the_docs_can_be_found() {
 }
 
 #[test]
-fn a_page_that_nobody_links_is_found() {
+fn a_page_without_links_to_it_is_found() {
     let index = File::example("README.md", "[b](docs/b.md#x)");
     let page = |path: &str| File::example(path, "# Page\n");
     assert_none(&lost_pages(&[index.clone(), page("docs/b.md")]));
@@ -243,8 +243,8 @@ fn every_variable_in_the_docs_is_a_config_key() {
 fn a_broken_link_is_found_and_a_good_one_is_not() {
     let page = |text: &str| vec![File::example("docs/a.md", text)];
     let only_b = |path: &Path| path == Path::new("docs/b.md") || path == Path::new("docs/a.md");
-    assert_one(&broken_links(&page("see [c](c.md)"), only_b), "c.md leads nowhere");
-    assert_one(&broken_links(&page("see [a](#not-there)"), only_b), "names no heading");
+    assert_one(&broken_links(&page("see [c](c.md)"), only_b), "c.md is broken");
+    assert_one(&broken_links(&page("see [a](#not-there)"), only_b), "does not exist");
     assert_none(&broken_links(&page("[b](b.md) [b](../docs/b.md) [w](https://x.test)"), only_b));
     assert_none(&broken_links(&page("# A word\n[here](#a-word)\n```\n[x](y)\n```"), only_b));
 }

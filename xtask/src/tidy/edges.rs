@@ -1,12 +1,12 @@
 //! Dependencies point inward, and the inner crates do no IO.
 //!
-//! `admit → gate, runs → contracts → core` and `ledger, bus, artifacts → core`: what is inside never
-//! learns of what is outside, so the rules can run anywhere, under a simulator too.
+//! `admit → gate, runs → contracts → core` and `ledger, bus, artifacts → core`: inner crates do not depend
+//! on outer ones, so the rules can run anywhere, including a simulator.
 
 use super::repo::{self, File};
 use super::{assert_none, assert_one};
 
-/// Which of our crates each crate may use. A new crate gets a line here, in the same change.
+/// Crates of the workspace that each crate may use. Add a line for a new crate in the same change.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("admit-core", &[]),
     ("admit-artifacts", &["admit-core"]),
@@ -35,7 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "admit-testkit",
         &["admit-artifacts", "admit-bus", "admit-contracts", "admit-core", "admit-ledger"],
     ),
-    // The only place where parts are put together.
+    // The only crate that assembles all parts.
     (
         "admit",
         &[
@@ -53,13 +53,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Shared test tools: any crate's tests may use them, no crate's product code may.
+/// Shared test tools: allowed in the tests of any crate, not in product code.
 const TESTS_ONLY: &str = "admit-testkit";
 
-/// Crates in which the same bytes in must give the same bytes out.
+/// Crates whose output must depend on their input only.
 const PURE: &[&str] = &["crates/core/src/", "crates/contracts/src/"];
 
-/// What reaches outside. Looked for in the product code of the pure crates.
+/// IO, time and randomness APIs, forbidden in the product code of the pure crates.
 const OUTSIDE: &[&str] = &[
     "tokio",
     "rusqlite",
@@ -77,7 +77,7 @@ const OUTSIDE: &[&str] = &[
     "Instant::now",
 ];
 
-/// A dependency that a manifest declares.
+/// A dependency declared in a manifest.
 struct Edge {
     from: String,
     to: String,
@@ -89,7 +89,7 @@ fn package_name(manifest: &str) -> Option<String> {
     Some(name.trim().trim_matches('"').to_owned())
 }
 
-/// The dependencies of a manifest. It reads the plain TOML that we write, not all there is.
+/// Returns the dependencies of a manifest. Supports the subset of TOML that the workspace uses.
 fn edges(manifest: &str) -> Vec<Edge> {
     let Some(from) = package_name(manifest) else { return Vec::new() };
     let mut found = Vec::new();
@@ -134,7 +134,7 @@ fn outward_edges<'a>(manifests: impl Iterator<Item = &'a File>) -> Vec<String> {
     complaints
 }
 
-/// The lines of product code, numbered: without comments, and up to the first test module.
+/// Numbered lines of product code: without comments, up to the first test module.
 fn product_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines()
         .take_while(|line| line.trim() != "#[cfg(test)]")
@@ -161,8 +161,8 @@ fn reaches_outside<'a>(sources: impl Iterator<Item = &'a File>) -> Vec<String> {
     complaints
 }
 
-/// The one crate that may hold unsafe code (docs/decisions/0036). Cargo lets nobody take the house's lints
-/// but one, so it repeats them.
+/// The one crate that may hold unsafe code (docs/decisions/0036). Its manifest cannot inherit the lints of
+/// the workspace except one, so it repeats them.
 const WITH_UNSAFE: &str = "crates/sqlite-log/Cargo.toml";
 
 fn without_house_lints<'a>(manifests: impl Iterator<Item = &'a File>) -> Vec<String> {
@@ -184,7 +184,7 @@ fn without_house_lints<'a>(manifests: impl Iterator<Item = &'a File>) -> Vec<Str
         .collect()
 }
 
-/// The lines of the house's lints, except for the ban on unsafe code.
+/// Lines of the workspace lints, except for the ban on unsafe code.
 fn house_lints() -> Vec<String> {
     let house = manifests().find(|file| file.path == "Cargo.toml").map_or("", |file| &file.text);
     let mut is_lint = false;
@@ -243,7 +243,7 @@ fn an_outward_dependency_is_found_in_every_spelling() {
 }
 
 #[test]
-fn a_crate_nobody_has_placed_is_found() {
+fn a_crate_without_a_layer_is_found() {
     let file = File::example("crates/new/Cargo.toml", "[package]\nname = \"admit-new\"\n");
     assert_one(&outward_edges([file].iter()), "admit-new");
 }

@@ -11,23 +11,23 @@ pub(super) struct File {
 }
 
 impl File {
-    /// A file that exists only in a test of a rule.
+    /// Creates a file that exists only in the test of a rule.
     pub(super) fn example(path: &str, text: &str) -> Self {
         Self { path: path.into(), text: text.into() }
     }
 
-    /// Whether its name ends with `.extension`.
+    /// Whether the file name ends with `.extension`.
     pub(super) fn is(&self, extension: &str) -> bool {
         Path::new(&self.path).extension().is_some_and(|found| found == extension)
     }
 
-    /// The folder it lies in.
+    /// Folder of the file.
     pub(super) fn folder(&self) -> &Path {
         Path::new(&self.path).parent().unwrap_or_else(|| Path::new(""))
     }
 }
 
-/// What holds no source of ours. In a second work tree of the repository `.git` is a file.
+/// Folders without our sources. In a git worktree `.git` is a file.
 const NOT_OURS: &[&str] = &[".git", "target", "admit-data", "node_modules", "generated"];
 
 static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
@@ -37,7 +37,7 @@ static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
     files
 });
 
-/// Every text file of the repository, by path.
+/// All text files of the repository, ordered by path.
 pub(super) fn files() -> &'static [File] {
     &FILES
 }
@@ -67,7 +67,7 @@ fn collect(root: &Path, folder: &Path, files: &mut Vec<File>) {
         if kind.is_dir() {
             collect(root, &path, files);
         } else if kind.is_file() {
-            // Whatever is not UTF-8 is test data, not text.
+            // Files that are not UTF-8 are test data.
             if let Ok(text) = std::fs::read_to_string(&path) {
                 let path = path.strip_prefix(root).expect("the walk started at the root");
                 files.push(File { path: path.to_string_lossy().replace('\\', "/"), text });

@@ -1,13 +1,13 @@
-//! What a source file of ours looks like, and what it never contains.
+//! Rules for source files: length, header comment, and forbidden texts.
 
 use super::repo::{self, File};
 use super::{assert_none, assert_one};
 
-/// Longer files are split before anybody has to scroll through them.
+/// Maximum lines of a file; longer files are split.
 const LINES_MAX: usize = 600;
 
-/// Texts that must not be there, with what to do instead. They are spelt in two halves so that
-/// this file does not contain them.
+/// Forbidden texts, each with its alternative. Spelt in two halves, so that this file does not contain
+/// them.
 const BANNED: &[(&str, &str, &str)] = &[
     ("#[ig", "nore", "a test runs or says at run time why it was skipped"),
     ("#[al", "low(", "use #[expect(.., reason = \"..\")]"),
@@ -25,7 +25,7 @@ const BANNED: &[(&str, &str, &str)] = &[
     ("deb.de", "bian.org", "name the package, not the place it comes from"),
 ];
 
-/// Files that others write for us: cargo's own record of where packages come from.
+/// Generated files: cargo's record of package sources.
 const NOT_WRITTEN_HERE: &[&str] = &["Cargo.lock"];
 
 fn without_head<'a>(sources: impl Iterator<Item = &'a File>) -> Vec<String> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use admit_edge::{Endpoint, Identity, Options, Outbox, Sender, SenderOptions, WebSocketWire};
+use admit_edge::{Endpoint, Options, Outbox, Sender, SenderIdentity, SenderOptions, WebSocketWire};
 use hdrhistogram::Histogram;
 
 use super::client::histogram;
@@ -85,7 +85,7 @@ pub(super) fn drain(dir: &Path, gate: SocketAddr) -> Result<Figure, Failure> {
         filled.collect::<Result<(), Failure>>()
     })?;
     let gate = Endpoint::parse(&format!("http://{gate}"), None).map_err(Failure::runtime)?;
-    let wire = Arc::new(WebSocketWire::new(gate, SKYRA_PATH, Identity::default()));
+    let wire = Arc::new(WebSocketWire::new(gate, SKYRA_PATH, SenderIdentity::default()));
     let started = Instant::now();
     let sender = Sender::start(Arc::clone(&outbox), wire, SenderOptions::default())
         .map_err(Failure::runtime)?;

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use admit_core::Clock as _;
-use admit_edge::Status;
+use admit_edge::OutboxStatus;
 use admit_gate::SystemClock;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{ConfigArgs, edge_invalid};
+use super::{ConfigArgs, edge_invalid, edge_refused};
 use crate::config::{Config, parse_listen};
 use crate::edge::{self, FILE};
 use crate::output::{Failure, print, print_json, table};
@@ -54,8 +54,8 @@ Examples:
   admit edge status --data /var/lib/admit-edge --json
 
 It only reads the files. A refused event stays in the outbox with its error and is retried forever;
-`sqlite3 FILE 'SELECT * FROM event_outbox'` prints all events. `refused` counts events that the
-gate refused permanently, `invalid` the envelopes that `admit edge invalid list` lists.")]
+`sqlite3 FILE 'SELECT * FROM event_outbox'` prints all events. `refused` counts the events that
+`admit edge refused list` lists, `invalid` the envelopes that `admit edge invalid list` lists.")]
     Status {
         #[command(flatten)]
         args: EdgeConfigArgs,
@@ -64,6 +64,11 @@ gate refused permanently, `invalid` the envelopes that `admit edge invalid list`
     Invalid {
         #[command(subcommand)]
         command: edge_invalid::Command,
+    },
+    /// List or delete events that the gate refused permanently
+    Refused {
+        #[command(subcommand)]
+        command: edge_refused::Command,
     },
 }
 
@@ -85,6 +90,7 @@ pub(super) fn run(command: EdgeArgs, json: bool) -> Result<(), Failure> {
             return status(&config.edge.data, json);
         }
         Some(Command::Invalid { command }) => return edge_invalid::run(command, json),
+        Some(Command::Refused { command }) => return edge_refused::run(command, json),
         None => {}
     }
     let (mut config, base) = args.load()?;
@@ -102,7 +108,7 @@ struct OutboxReport {
     door: String,
     producer: String,
     file: PathBuf,
-    status: Result<Status, String>,
+    status: Result<OutboxStatus, String>,
 }
 
 fn status(data: &Path, json: bool) -> Result<(), Failure> {
@@ -111,7 +117,7 @@ fn status(data: &Path, json: bool) -> Result<(), Failure> {
         .into_iter()
         .map(|file| {
             let (door, producer) = door_and_producer(data, &file);
-            let status = Status::read(&file, now).map_err(|error| error.to_string());
+            let status = OutboxStatus::read(&file, now).map_err(|error| error.to_string());
             OutboxReport { door, producer, file, status }
         })
         .collect();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use admit_core::{Clock as _, Horizon, Millis};
 use admit_gate::SystemClock;
-use admit_ledger::{GateStatus, Migrated, Status};
+use admit_ledger::{GateStatus, SchemaMigration, Status};
 use clap::Subcommand;
 use serde_json::json;
 
@@ -117,7 +117,7 @@ fn status(args: LedgerArgs, json: bool) -> Result<(), Failure> {
 
 fn migrate(args: LedgerArgs, json: bool) -> Result<(), Failure> {
     let (config, base) = args.load()?;
-    let Migrated { from, to } = migrate_ledger(&config, &base)?;
+    let SchemaMigration { from, to } = migrate_ledger(&config, &base)?;
     if json {
         return print_json(&json!({ "from": from, "to": to, "changed": from != to }));
     }

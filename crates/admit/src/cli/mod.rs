@@ -7,6 +7,7 @@ mod config;
 mod copy;
 mod edge;
 mod edge_invalid;
+mod edge_refused;
 mod gate_client;
 mod import;
 mod inbox;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use admit_artifacts::{Artifacts, File, Line, Markers};
 use admit_core::{Digest, DocumentKind, StoredDocument};
 use admit_ledger::DocumentFilter;
+use admit_ledger::sqlite::unreadable::UnreadableCell;
 use bytes::Bytes;
 use clap::Args;
 use serde_json::json;
@@ -13,8 +14,8 @@ use super::ledger_files::FileSources;
 use super::verify_stores::StoreCheckError;
 use super::{LedgerArgs, ledger_files, verify_artifacts};
 use crate::artifacts;
-use crate::ledger::{LedgerReader, open_reader, open_verifier};
-use crate::output::{Failure, counted, print, print_json};
+use crate::ledger::{LedgerReader, open_readable_rows, open_verifier};
+use crate::output::{Failure, counted, print, print_json, printable};
 
 /// Documents read per page.
 const PAGE: usize = 256;
@@ -45,7 +46,7 @@ struct RepairCounts {
 pub(super) fn run(command: RepairArgs, as_json: bool) -> Result<(), Failure> {
     let RepairArgs { dry_run, args } = command;
     let (config, base) = args.load()?;
-    let (reader, runtime) = open_reader(&config, &base)?;
+    let (reader, runtime, unreadable) = open_readable_rows(&config, &base)?;
     let verifier = open_verifier(&config, &base, true)?;
     let store =
         if dry_run { artifacts::open_read_only(&config)? } else { artifacts::open(&config)? };
@@ -63,7 +64,8 @@ pub(super) fn run(command: RepairArgs, as_json: bool) -> Result<(), Failure> {
         Ok::<_, StoreCheckError>(counts)
     };
     let counts = runtime.block_on(work).map_err(Failure::runtime)?;
-    report(&counts, dry_run, as_json)
+    let unreadable: Vec<String> = unreadable.iter().map(UnreadableCell::place).collect();
+    report(&counts, &unreadable, dry_run, as_json)
 }
 
 /// Restores the file, raw body or governance line of every document.
@@ -160,7 +162,12 @@ fn file_of(stored: &StoredDocument) -> File {
     File::new(stored.document.path.clone(), format!("{}\n", stored.document.text))
 }
 
-fn report(counts: &RepairCounts, is_dry_run: bool, as_json: bool) -> Result<(), Failure> {
+fn report(
+    counts: &RepairCounts,
+    unreadable: &[String],
+    is_dry_run: bool,
+    as_json: bool,
+) -> Result<(), Failure> {
     let RepairCounts { checked, written, replaced, lines, bodies_gone } = counts;
     if as_json {
         return print_json(&json!({
@@ -170,7 +177,11 @@ fn report(counts: &RepairCounts, is_dry_run: bool, as_json: bool) -> Result<(), 
             "replaced": replaced,
             "governance_lines": lines,
             "bodies_gone": bodies_gone,
+            "unreadable_cells": unreadable,
         }));
+    }
+    for place in unreadable {
+        print(&format!("{}: not UTF-8 text, nothing is written from it\n", printable(place)))?;
     }
     let would = if is_dry_run { "would be written" } else { "written" };
     for path in written {

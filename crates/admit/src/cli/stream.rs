@@ -11,9 +11,9 @@ use admit_runs::streamer::checkpoint::{Checkpoints, FileCheckpoints};
 use admit_runs::streamer::control::{Control, FileControl};
 use admit_runs::streamer::gate::system_chance;
 use admit_runs::streamer::http::{GateSocket, HttpGate, HttpGateConfig};
-use admit_runs::streamer::progress::Progress;
+use admit_runs::streamer::progress::StreamProgress;
 use admit_runs::streamer::records::ReadyRecords;
-use admit_runs::streamer::{Cycle, Outcome, Parts, Status, Streamer};
+use admit_runs::streamer::{Cycle, CycleOutcome, ReadyStatus, Streamer, StreamerParts};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -130,7 +130,7 @@ pub(super) fn run(mut command: StreamArgs, json: bool) -> Result<(), Failure> {
         .is_empty()
         .then(|| GateSocket { path: config.socket(), is_only: is_folder_named });
     logs::start(&config.log)?;
-    let progress = Progress::default();
+    let progress = StreamProgress::default();
     runtime.block_on(async {
         let streamer_parts =
             streamer_parts(&config, &base, &command, socket, progress.clone()).await?;
@@ -180,8 +180,8 @@ async fn streamer_parts(
     base: &Path,
     command: &StreamArgs,
     socket: Option<GateSocket>,
-    progress: Progress,
-) -> Result<Parts, Failure> {
+    progress: StreamProgress,
+) -> Result<StreamerParts, Failure> {
     let mut settings = config.stream.settings(base).map_err(Failure::usage)?;
     (settings.again, settings.from_start) = (command.again, command.from_start);
     let paths = config.artifacts_location().map_err(Failure::usage)?.paths();
@@ -204,7 +204,7 @@ async fn streamer_parts(
         BusReader::File(reader) => Arc::new(FileControl::new(reader)),
         BusReader::Network(bus) => Arc::new(bus),
     };
-    Ok(Parts {
+    Ok(StreamerParts {
         settings: Arc::new(settings),
         control,
         records: ReadyRecords::new(opened, paths),
@@ -253,9 +253,10 @@ fn print_once(cycle: &Cycle, as_json: bool) -> Result<(), Failure> {
 
 /// Prints the result of a poll, if anything happened.
 fn print_cycle(cycle: Cycle, as_json: bool) -> Result<(), Failure> {
-    let happened =
-        |outcome: &Outcome| !matches!(outcome.status, Status::Waiting | Status::SkippedDuplicate);
-    let outcomes: Vec<Outcome> = cycle.outcomes.into_iter().filter(happened).collect();
+    let happened = |outcome: &CycleOutcome| {
+        !matches!(outcome.status, ReadyStatus::Waiting | ReadyStatus::SkippedDuplicate)
+    };
+    let outcomes: Vec<CycleOutcome> = cycle.outcomes.into_iter().filter(happened).collect();
     if outcomes.is_empty() {
         return Ok(());
     }
@@ -266,7 +267,7 @@ fn print_cycle(cycle: Cycle, as_json: bool) -> Result<(), Failure> {
     print(&summary(&outcomes))
 }
 
-fn summary(outcomes: &[Outcome]) -> String {
+fn summary(outcomes: &[CycleOutcome]) -> String {
     let columns =
         ["run", "status", "reason", "emitted", "admitted", "duplicate", "quarantined", "detail"];
     let rows = outcomes.iter().map(|outcome| {
@@ -290,7 +291,7 @@ fn cycle_json(cycle: &Cycle) -> serde_json::Value {
     json!({ "messages": messages, "dropped": cycle.dropped })
 }
 
-fn outcome_json(outcome: &Outcome) -> serde_json::Value {
+fn outcome_json(outcome: &CycleOutcome) -> serde_json::Value {
     let outputs: Vec<serde_json::Value> = outcome
         .streamed
         .outputs

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_runs::streamer::progress::{OutputProgress, Progress};
+use admit_runs::streamer::progress::{OutputProgress, StreamProgress};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep};
 
@@ -19,7 +19,7 @@ const BAR: &str = "{prefix:32} {wide_bar} {human_pos}/{human_len} {per_sec} eta 
 
 /// Prints the progress of every output on stderr.
 pub(super) struct ProgressDisplay {
-    progress: Progress,
+    progress: StreamProgress,
     bars: Option<MultiProgress>,
     outputs: Vec<(Arc<OutputProgress>, Option<ProgressBar>)>,
     began: Instant,
@@ -27,7 +27,7 @@ pub(super) struct ProgressDisplay {
 }
 
 impl ProgressDisplay {
-    pub(super) fn new(progress: Progress) -> Self {
+    pub(super) fn new(progress: StreamProgress) -> Self {
         let bars = io::stderr().is_terminal().then(MultiProgress::new);
         let now = Instant::now();
         Self { progress, bars, outputs: Vec::new(), began: now, last_line_at: now }

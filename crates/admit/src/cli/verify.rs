@@ -14,6 +14,7 @@ use admit_contracts::pixel_control::{self, PixelControl, SchemaMode, Settings};
 use admit_contracts::{Contract as _, ingestion_gate, intents, rounds, skyra};
 use admit_core::projection::ProjectionState;
 use admit_core::{Digest, Door, Entry, Event, Key, Principal, ReceiptId, Seq, Submission, json};
+use admit_ledger::sqlite::unreadable::UnreadableCell;
 use admit_ledger::verify::{
     Disagreement, DisagreementSink, InboxCounts, RecordsChecked, StoredAdmission, Structure,
     UnreadableDocument, Verifier, VerifyError,
@@ -29,7 +30,7 @@ use super::verify_stores::StoreCounts;
 use super::{LedgerArgs, ledger_files, verify_advice, verify_records, verify_stores};
 use crate::bus;
 use crate::config::{Config, EventsConfig};
-use crate::ledger::{open_reader, open_verifier};
+use crate::ledger::{open_readable_rows, open_verifier};
 use crate::output::{Failure, counted, print, print_json, print_stderr, printable};
 
 /// Admissions between two lines of progress.
@@ -76,12 +77,18 @@ fn check(
     as_json: bool,
     shows_progress: bool,
 ) -> Result<(VerifyReport, Verifier, VerifyCounts), Failure> {
-    let (reader, runtime) = open_reader(config, base)?;
+    let (reader, runtime, unreadable_cells) = open_readable_rows(config, base)?;
     let status = runtime.block_on(reader.status()).map_err(|fault| unreadable(&fault))?;
     let has_removed = has_removed_rows(&status);
     let ledger = open_verifier(config, base, has_removed)?;
     let mut report =
         VerifyReport { tag: reader.tag(), as_json, disagreements: Vec::new(), count: 0 };
+    for place in unreadable_cells.iter().map(UnreadableCell::place) {
+        let message = format!(
+            "{place} is not UTF-8 text; the row is left out of the comparison with artifacts and bus"
+        );
+        report.add(Disagreement { at: None, check: "row", message });
+    }
     let contracts = ContractChecks::new(event_contracts(config, base));
     let mut checked = verify(&ledger, has_removed, contracts, shows_progress, &mut report)
         .map_err(Failure::runtime)?;

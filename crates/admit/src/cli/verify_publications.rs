@@ -19,14 +19,14 @@ const PAGE: usize = 500;
 /// Publications of the ledger, read before the bus, and the messages that must be there.
 #[derive(Debug, Default)]
 pub(super) struct PublicationCheck {
-    expected: BTreeMap<u64, ExpectedMessage>,
+    expected: BTreeMap<u64, PublicationMessage>,
     topics: BTreeSet<String>,
     pub(super) ambiguous: u64,
 }
 
 /// A message of a completed publication.
 #[derive(Debug)]
-struct ExpectedMessage {
+struct PublicationMessage {
     name: String,
     /// Position on the bus, if it is known.
     at: Option<Reference>,
@@ -55,7 +55,7 @@ impl PublicationCheck {
                             publication.revision, publication.record_id
                         );
                         let at = publication.state.evidence().and_then(reference_of);
-                        all.expected.insert(publication.n, ExpectedMessage { name, at });
+                        all.expected.insert(publication.n, PublicationMessage { name, at });
                     }
                     EffectState::Ambiguous(_) => all.ambiguous += 1,
                     EffectState::Withheld(_)
@@ -122,7 +122,7 @@ impl PublicationCheck {
         found: &mut DisagreementSink<'_>,
     ) -> u64 {
         let mut expired = 0;
-        for ExpectedMessage { name, at } in self.expected.values() {
+        for PublicationMessage { name, at } in self.expected.values() {
             let has_expired =
                 |at: &Reference| messages.has_expired(&at.topic, at.partition, &at.offset);
             if at.as_ref().is_some_and(has_expired) {

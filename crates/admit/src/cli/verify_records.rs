@@ -32,6 +32,14 @@ pub(super) fn check(
         ),
         (checked.undecided, "links, because a candidate event is unreadable"),
         (checked.unmerged, "records, because an event of them is unreadable"),
+        (
+            checked.older_merges,
+            "records that differ, because an earlier version merged them by its own rule",
+        ),
+        (
+            checked.older_fields,
+            "lists of fields of events, because an earlier version read them from the bodies",
+        ),
     ];
     let lacking = lacking.iter().filter(|(count, _)| *count > 0);
     skipped.extend(lacking.map(|(count, what)| format!("{count} {what}")));

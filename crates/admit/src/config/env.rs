@@ -254,7 +254,7 @@ mod tests {
         insta::assert_snapshot!(with("", &[(limit, "lots")]).unwrap_err(), @r#"ADMIT_LIMITS__BODY_BYTES_MAX: expected a whole number, got "lots""#);
         insta::assert_snapshot!(with("", &[(limit, "-1")]).unwrap_err(), @"ADMIT_LIMITS__BODY_BYTES_MAX: invalid value: integer `-1`, expected a whole number, 0 or more");
         insta::assert_snapshot!(with("", &[("ADMIT_LOG__FORMAT", "xml")]).unwrap_err(), @"ADMIT_LOG__FORMAT: unknown value `xml`, expected `text` or `json`");
-        insta::assert_snapshot!(with("", &[("ADMIT_LISTEN", "8080")]).unwrap_err(), @r#"ADMIT_LISTEN: "8080" is no address to listen on, write IP:PORT such as 127.0.0.1:8080"#);
+        insta::assert_snapshot!(with("", &[("ADMIT_LISTEN", "8080")]).unwrap_err(), @r#"ADMIT_LISTEN: invalid listen address "8080"; use IP:PORT, such as 127.0.0.1:8080"#);
         let enabled = "ADMIT_DOORS__PIXEL_CONTROL__ENABLED";
         insta::assert_snapshot!(with("", &[(enabled, "yes")]).unwrap_err(), @r#"ADMIT_DOORS__PIXEL_CONTROL__ENABLED: expected true or false, got "yes""#);
     }

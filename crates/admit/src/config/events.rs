@@ -129,7 +129,8 @@ impl EventsConfig {
 
     fn settings(&self, base: &Path, json_depth_max: usize) -> Result<Settings, String> {
         if !is_stream_name(&self.name) {
-            return Err("name: must have 1 to 64 characters of A-Z a-z 0-9 . _ -".to_owned());
+            return Err("name: must have 1 to 64 characters of A-Z a-z 0-9 . _ -, the first a letter or digit"
+                .to_owned());
         }
         if self.path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         {

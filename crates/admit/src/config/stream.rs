@@ -7,7 +7,7 @@ use std::time::Duration;
 use admit_runs::catalogue::Catalogue;
 use admit_runs::id_format::is_platform_run;
 use admit_runs::streamer::settings::{CHECKPOINT_EVERY_MAX, CONTROL_TOPIC, PRODUCER};
-use admit_runs::streamer::{Retry, Settings};
+use admit_runs::streamer::{RetryPolicy, Settings};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Config, ConfigError};
@@ -122,11 +122,11 @@ impl StreamConfig {
             max_events_per_output: above_zero(self.max_events_per_output),
             max_messages: above_zero(self.max_messages),
             speedup: self.speedup.0,
-            retry: Retry {
+            retry: RetryPolicy {
                 max_attempts: self.retry_max_attempts,
                 base_delay: Duration::from_millis(self.retry_base_delay_ms),
                 max_delay: Duration::from_millis(self.retry_max_delay_ms),
-                ..Retry::default()
+                ..RetryPolicy::default()
             },
             poll_every: Duration::from_millis(self.poll_ms),
         })

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
 use admit_core::Clock as _;
-use admit_edge::Counters;
+use admit_edge::OutboxCounters;
 use admit_gate::SystemClock;
 
 use super::outboxes::Outboxes;
 
-type CounterValue = fn(&Counters, i64) -> u64;
+type CounterValue = fn(&OutboxCounters, i64) -> u64;
 
 /// Name, type, help, and accessor.
 const FAMILIES: [(&str, &str, &str, CounterValue); 14] = [
@@ -42,7 +42,7 @@ const FAMILIES: [(&str, &str, &str, CounterValue); 14] = [
     }),
 ];
 
-fn oldest_age(counters: &Counters, now: i64) -> u64 {
+fn oldest_age(counters: &OutboxCounters, now: i64) -> u64 {
     match counters.oldest_at.load(Relaxed) {
         0 => 0,
         oldest => u64::try_from(now).unwrap_or(0).saturating_sub(oldest) / 1000,

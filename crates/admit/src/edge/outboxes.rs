@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use admit_core::{Door, Principal};
 use admit_edge::{
-    Dialect, Endpoint, GrpcWire, HttpWire, Identity, OpenError, Options, Outbox, Sender,
+    Dialect, Endpoint, GrpcWire, HttpWire, OpenError, Options, Outbox, Sender, SenderIdentity,
     WebSocketWire, Wire,
 };
 use futures_util::future::select_all;
@@ -135,7 +135,7 @@ impl Outboxes {
     fn wire(&self, door: &Door, producer: &Principal) -> Option<Arc<dyn Wire>> {
         let EdgeDoor { mount, dialect } = self.door(door)?;
         let speaks_for = Some(producer.as_str().to_owned());
-        let identity = Identity { key: self.key.clone(), speaks_for };
+        let identity = SenderIdentity { key: self.key.clone(), speaks_for };
         let (gate, path) = (self.gate.clone(), mount.path.as_str());
         Some(match (*dialect, self.config.transport) {
             (Dialect::Skyra, EdgeTransport::WebSocket) => {

@@ -13,64 +13,64 @@ fn help(arguments: &[&str]) -> String {
 #[test]
 fn the_help_has_a_description_and_examples() {
     insta::assert_snapshot!(help(&[]), @r"
-    The front door for events: every event is let in exactly once, nothing is said to be in before the
-    disk says so, and every decision leaves a receipt
+    Durable front door for events: admits every event exactly once, acknowledges it only after it is on
+    disk, and stores a receipt for every decision
 
     Usage: admit [OPTIONS] <COMMAND>
 
     Commands:
-      serve        Open the doors
-      edge         Keep events on this machine until a gate has them
-      receipts     Look at what was decided, also while the gate runs
-      quarantine   Look at what was kept but not applied, and let it go
-      intents      Look at what became of intents, also while the gate runs
-      inbox        Look at the inbox, claim from it and finish what was claimed
-      import       Bring files into the running gate
-      rounds       Look at rounds, also while the gate runs; link again what is not linked
-      replay       Have the running gate make one more attempt at what an intent causes
-      runs         Ask for scenario runs, and see what becomes of them
-      stream       Stream the packs of runs that are READY to a gate
-      reconcile    Look at ambiguous publishes, and resolve them with a reason
-      bench        Measure how fast this machine admits events durably
-      verify       Check that ledger, bodies, receipts and bus agree with each other
-      repair       Write files again that the ledger can make again, such as receipts
-      backup       Copy a gate's data folder as it stands at one moment, also while the gate runs
-      restore      Make a data folder out of a backup
-      ledger       Look at the ledger as a whole, bring it up to date, copy it elsewhere
-      keys         Draw or hash keys of principals
-      config       Print or check configs
-      completions  Print completions for a shell
+      serve        Run a gate
+      edge         Run an agent that stores events on this machine until a gate acknowledges them
+      receipts     List and print receipts, also while the gate runs
+      quarantine   List and resolve quarantined events
+      intents      List and print intents, also while the gate runs
+      inbox        List, claim and complete inbox events
+      import       Import files through the running gate
+      rounds       List and print rounds, also while the gate runs; accept or relink their events
+      replay       Execute an intent again through the running gate
+      runs         Submit, list, report and close runs
+      stream       Stream the packs of READY runs to a gate
+      reconcile    List and resolve ambiguous publishes
+      bench        Benchmark durable admission on this machine
+      verify       Verify the ledger against bodies, receipts, artifacts and bus
+      repair       Restore artifact files from the ledger, such as receipts
+      backup       Make a consistent copy of a data folder, also while the gate runs
+      restore      Restore a data folder from a backup
+      ledger       Show the status of the ledger, migrate it, copy it, attach stores
+      keys         Generate or hash keys of principals
+      config       Print or check a config
+      completions  Print shell completions
       help         Print this message or the help of the given subcommand(s)
 
     Options:
-          --json     Print JSON for programs instead of text for people
+          --json     Print JSON instead of text
       -h, --help     Print help
       -V, --version  Print version
 
     Examples:
       admit serve                        a gate on 127.0.0.1:8080, data in ./admit-data
-      admit receipts list --limit 5      what was decided
-      admit quarantine list --json       what could not be admitted, for a program
-      admit config show > admit.toml     the reference config, ready to change
+      admit receipts list --limit 5      the first five decisions
+      admit quarantine list --json       events that were not admitted, as JSON
+      admit config show > admit.toml     the reference config, to edit
 
-    Exit codes: 0 done, 1 something failed, 2 the command line or the config is wrong, 74 the ledger's
-    disk did not confirm a sync (the gate stopped itself; check the disk, then start it again).
+    Exit codes: 0 success, 1 failure, 2 error in the command line or the config, 74 the disk of the
+    ledger did not confirm a sync (the gate stopped; check the disk, then start it again).
     ");
 }
 
 #[test]
 fn the_help_of_serve_has_examples() {
     insta::assert_snapshot!(help(&["serve"]), @r"
-    Open the doors
+    Run a gate
 
     Usage: admit serve [OPTIONS]
 
     Options:
-          --config <FILE>  The config file [env: ADMIT_CONFIG] [default: none, what `admit config show`
-                           prints]
-          --data <DIR>     The data folder [default: ./admit-data]
-          --listen <ADDR>  Where to listen, IP:PORT; port 0 takes any free one [default: 127.0.0.1:8080]
-          --json           Print JSON for programs instead of text for people
+          --config <FILE>  Config file [env: ADMIT_CONFIG] [default: none; `admit config show` prints
+                           the defaults]
+          --data <DIR>     Data folder [default: ./admit-data]
+          --listen <ADDR>  Listen address, IP:PORT; port 0 picks a free port [default: 127.0.0.1:8080]
+          --json           Print JSON instead of text
       -h, --help           Print help
 
     Examples:
@@ -79,44 +79,44 @@ fn the_help_of_serve_has_examples() {
       admit serve --config /etc/admit.toml
       ADMIT_LOG__LEVEL=debug admit serve
 
-    SIGTERM or Ctrl-C finishes what was accepted and exits with 0.
+    SIGTERM or Ctrl-C completes the accepted requests and exits with 0.
     ");
 }
 
 #[test]
 fn the_help_of_receipts_has_examples() {
     insta::assert_snapshot!(help(&["receipts"]), @r"
-    Look at what was decided, also while the gate runs
+    List and print receipts, also while the gate runs
 
     Usage: admit receipts [OPTIONS] <COMMAND>
 
     Commands:
-      get   Print one receipt
+      get   Print a receipt
       list  List receipts in ledger order, oldest first
       help  Print this message or the help of the given subcommand(s)
 
     Options:
-          --json  Print JSON for programs instead of text for people
+          --json  Print JSON instead of text
       -h, --help  Print help
     ");
     insta::assert_snapshot!(help(&["receipts", "get"]), @r"
-    Print one receipt
+    Print a receipt
 
     Usage: admit receipts get [OPTIONS] <ID>
 
     Arguments:
-      <ID>  The receipt id, such as rcp-5e1f09ab-42, or with --door an id that its own answers give
+      <ID>  Receipt id, such as rcp-5e1f09ab-42, or with --door an id of that door
 
     Options:
-          --door <DOOR>    The door that has given the id: the dedupe_key of pixel-control, the event_id
-                           of skyra, the receipt_id or dedupe_key of ingestion-gate
-          --run <RUN>      The run of an id of ingestion-gate
-          --body           Print the raw body instead, byte for byte as it was received
-          --document       Print the document that the ingestion gate issued instead, as it was stored
-          --config <FILE>  The config file [env: ADMIT_CONFIG] [default: none, what `admit config show`
-                           prints]
-          --data <DIR>     The data folder [default: ./admit-data]
-          --json           Print JSON for programs instead of text for people
+          --door <DOOR>    Door of the id: a dedupe_key of pixel-control, an event_id of skyra, a
+                           receipt_id or dedupe_key of ingestion-gate
+          --run <RUN>      Run of an id of ingestion-gate
+          --body           Print the raw body instead, byte for byte
+          --document       Print the document that the ingestion gate issued instead, byte for byte
+          --config <FILE>  Config file [env: ADMIT_CONFIG] [default: none; `admit config show` prints
+                           the defaults]
+          --data <DIR>     Data folder [default: ./admit-data]
+          --json           Print JSON instead of text
       -h, --help           Print help
 
     Examples:
@@ -133,16 +133,17 @@ fn the_help_of_receipts_has_examples() {
     Usage: admit receipts list [OPTIONS]
 
     Options:
-          --verdict <VERDICT>  Only this verdict; may be given several times [possible values: fresh,
-                               revision, conflict, refused]
-          --door <DOOR>        Only what came in at this door, such as pixel-control
-          --principal <NAME>   Only what this principal sent
-          --after <ID>         Only what came after this receipt
-          --limit <N>          At most so many [default: 50]
-          --config <FILE>      The config file [env: ADMIT_CONFIG] [default: none, what `admit config
-                               show` prints]
-          --data <DIR>         The data folder [default: ./admit-data]
-          --json               Print JSON for programs instead of text for people
+          --verdict <VERDICT>  Only this verdict; repeatable [possible values: fresh, revision,
+                               conflict, refused]
+          --door <DOOR>        Only submissions at this door, such as pixel-control
+          --principal <NAME>   Only submissions of this principal
+          --after <ID>         Pagination cursor: only rows after this receipt (the `next` value of the
+                               previous page)
+          --limit <N>          Maximum number of rows [default: 50]
+          --config <FILE>      Config file [env: ADMIT_CONFIG] [default: none; `admit config show`
+                               prints the defaults]
+          --data <DIR>         Data folder [default: ./admit-data]
+          --json               Print JSON instead of text
       -h, --help               Print help
 
     Examples:
@@ -155,63 +156,64 @@ fn the_help_of_receipts_has_examples() {
 #[test]
 fn the_help_of_quarantine_has_examples() {
     insta::assert_snapshot!(help(&["quarantine", "list"]), @r"
-    List refusals and conflicts in ledger order; with --run the records of the ingestion gate
+    List refusals and conflicts, oldest first; with --run the records of the ingestion gate
 
     Usage: admit quarantine list [OPTIONS]
 
     Options:
-          --door <DOOR>       Only what came in at this door, such as pixel-control
-          --principal <NAME>  Only what this principal sent
-          --after <ID>        Only what came after this receipt
-          --limit <N>         At most so many [default: 50]
-          --run <RUN>         Only quarantine records of this run (unscoped: of none)
-          --open              With --run: only those that are neither superseded nor released
-          --config <FILE>     The config file [env: ADMIT_CONFIG] [default: none, what `admit config
-                              show` prints]
-          --data <DIR>        The data folder [default: ./admit-data]
-          --json              Print JSON for programs instead of text for people
+          --door <DOOR>       Only submissions at this door, such as pixel-control
+          --principal <NAME>  Only submissions of this principal
+          --after <ID>        Pagination cursor: only rows after this receipt (the `next` value of the
+                              previous page)
+          --limit <N>         Maximum number of rows [default: 50]
+          --run <RUN>         Only quarantine records of this run (unscoped: without a run)
+          --open              With --run: only records that are neither superseded nor released
+          --config <FILE>     Config file [env: ADMIT_CONFIG] [default: none; `admit config show` prints
+                              the defaults]
+          --data <DIR>        Data folder [default: ./admit-data]
+          --json              Print JSON instead of text
       -h, --help              Print help
 
     Examples:
       admit quarantine list
       admit quarantine list --door pixel-control --limit 5
       admit quarantine list --run platform_20260212T085637Z --open
-      admit quarantine list --run unscoped           what names no run
-      admit receipts get rcp-5e1f09ab-42 --body     the body of one of them, byte for byte
+      admit quarantine list --run unscoped           events without a run
+      admit receipts get rcp-5e1f09ab-42 --body     the raw body of an event
     ");
 }
 
 #[test]
 fn the_help_of_config_has_examples() {
     insta::assert_snapshot!(help(&["config", "show"]), @r"
-    Print the reference config, or with --effective what a gate started here would use
+    Print the reference config, or with --effective the config of a gate started here
 
     Usage: admit config show [OPTIONS]
 
     Options:
-          --effective      File, environment and flags put together, without comments
-          --config <FILE>  The config file [env: ADMIT_CONFIG] [default: none, what `admit config show`
-                           prints]
-          --data <DIR>     The data folder [default: ./admit-data]
-          --json           Print JSON for programs instead of text for people
+          --effective      Merge file, environment and flags; without comments
+          --config <FILE>  Config file [env: ADMIT_CONFIG] [default: none; `admit config show` prints
+                           the defaults]
+          --data <DIR>     Data folder [default: ./admit-data]
+          --json           Print JSON instead of text
       -h, --help           Print help
 
     Examples:
       admit config show > admit.toml
       ADMIT_LOG__LEVEL=debug admit config show --effective --config admit.toml
 
-    Keys of principals are never shown.
+    Keys of principals are never printed.
     ");
     insta::assert_snapshot!(help(&["config", "check"]), @r"
-    Check a config file alone, without the environment
+    Check a config file, without the environment
 
     Usage: admit config check [OPTIONS] <FILE>
 
     Arguments:
-      <FILE>  The config file
+      <FILE>  Config file
 
     Options:
-          --json  Print JSON for programs instead of text for people
+          --json  Print JSON instead of text
       -h, --help  Print help
 
     Example:
@@ -246,39 +248,39 @@ fn the_version_contains_the_commit() {
 #[test]
 fn the_help_of_stream_has_examples() {
     insta::assert_snapshot!(help(&["stream"]), @r"
-    Stream the packs of runs that are READY to a gate
+    Stream the packs of READY runs to a gate
 
     Usage: admit stream [OPTIONS]
 
     Options:
-          --once                       Look at the control bus once, then end
-          --gate <URL>                 Where the gate is [default: by its data folder, else as its
-                                       config says]
-          --max-messages <N>           READY messages to take on in one look; 0 is all [env:
+          --once                       Poll the control bus once, then exit
+          --gate <URL>                 URL of the gate [default: the socket in the data folder, else the
+                                       config's listen]
+          --max-messages <N>           Maximum number of READY messages per poll; 0 is unlimited [env:
                                        WSP_READY_MAX_MESSAGES]
-          --max-events-per-output <N>  Rows of each output to stream, from its first; 0 is all [env:
-                                       WSP_MAX_EVENTS_PER_OUTPUT]
-          --speedup <X>                Seconds of the rows' own time that pass in one; 0 does not wait
+          --max-events-per-output <N>  Maximum number of rows per output, from the first; 0 is unlimited
+                                       [env: WSP_MAX_EVENTS_PER_OUTPUT]
+          --speedup <X>                Replay speed as a multiple of event time; 0 does not wait
                                        [default: 600]
-          --checkpoint-every <N>       Rows of an output between two checkpoints: what a crash sends
-                                       again at most [default: 10]
-          --in-flight <N>              Envelopes of one output on the way at once, at most
-                                       checkpoint-every [default: 16]
-          --concurrency <N>            Outputs at once; 0 is all [env: WSP_OUTPUT_CONCURRENCY]
-          --retry-max-attempts <N>     How often an envelope is sent before the run has failed [default:
-                                       5]
-          --retry-base-delay-ms <MS>   The first delay between two attempts; it doubles [default: 250]
-          --retry-max-delay-ms <MS>    The longest delay between two attempts [default: 5000]
-          --poll-ms <MS>               How often the control bus is looked at [default: 2000]
+          --checkpoint-every <N>       Rows of an output between checkpoints; a crash sends at most
+                                       these again [default: 10]
+          --in-flight <N>              Envelopes of an output in flight, at most checkpoint-every
+                                       [default: 16]
+          --concurrency <N>            Outputs streamed concurrently; 0 is all [env:
+                                       WSP_OUTPUT_CONCURRENCY]
+          --retry-max-attempts <N>     Attempts per envelope before the run fails [default: 5]
+          --retry-base-delay-ms <MS>   Initial retry backoff; doubles with each attempt [default: 250]
+          --retry-max-delay-ms <MS>    Maximum retry backoff [default: 5000]
+          --poll-ms <MS>               Poll interval of the control bus [default: 2000]
           --platform-run-id <ID>       Only runs of this platform run [env: PLATFORM_RUN_ID]
           --again                      Also stream runs that were streamed before, from their
-                                       checkpoints on
-          --from-start                 Send every row again, also those that checkpoints say are
-                                       answered for; the gate knows copies
-          --config <FILE>              The config file [env: ADMIT_CONFIG] [default: none, what `admit
-                                       config show` prints]
-          --data <DIR>                 The data folder [default: ./admit-data]
-          --json                       Print JSON for programs instead of text for people
+                                       checkpoints
+          --from-start                 Ignore checkpoints and send every row again; the gate
+                                       deduplicates them
+          --config <FILE>              Config file [env: ADMIT_CONFIG] [default: none; `admit config
+                                       show` prints the defaults]
+          --data <DIR>                 Data folder [default: ./admit-data]
+          --json                       Print JSON instead of text
       -h, --help                       Print help
 
     Examples:
@@ -286,8 +288,8 @@ fn the_help_of_stream_has_examples() {
       admit stream --once --max-events-per-output 200 --speedup 0
       admit stream --platform-run-id platform_20260212T085637Z
 
-    It may be killed at any time: the next one goes on from its checkpoints, and the gate knows copies.
-    Ctrl-C stops it in good order. A gate with principals wants a key, from the variable ADMIT_KEY or
-    from the file that stream.gate_key_file names.
+    It may be killed at any time: the next start continues from the checkpoints, and the gate
+    deduplicates rows that are sent again. Ctrl-C stops it cleanly. A gate with principals requires a
+    key in ADMIT_KEY or in the file stream.gate_key_file.
     ");
 }

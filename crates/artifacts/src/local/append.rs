@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Store, in_folder, store_error};
+use super::{LocalStore, in_folder, store_error};
 use crate::port::{ArtifactsError, Line, Markers, Put};
 
 /// Maximum wait for the file lock.
@@ -19,7 +19,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// Poll interval of the lock.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-impl Store {
+impl LocalStore {
     /// Appends lines, with one result per line.
     pub(super) fn append(
         &self,

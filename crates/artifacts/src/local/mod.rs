@@ -69,11 +69,11 @@ pub enum OpenError {
 /// Artifact store in a folder.
 #[derive(Clone, Debug)]
 pub struct LocalArtifacts {
-    store: Arc<Store>,
+    store: Arc<LocalStore>,
 }
 
 #[derive(Debug)]
-struct Store {
+struct LocalStore {
     options: Options,
     /// Staging area; `None` if read-only.
     staging: Option<StagingArea>,
@@ -108,13 +108,13 @@ impl LocalArtifacts {
 
     fn new(options: Options, staging: Option<StagingArea>, folder: Option<fs::File>) -> Self {
         let (is_sync_broken, appending) = (AtomicBool::new(false), Mutex::new(()));
-        Self { store: Arc::new(Store { options, staging, folder, is_sync_broken, appending }) }
+        Self { store: Arc::new(LocalStore { options, staging, folder, is_sync_broken, appending }) }
     }
 
     /// Runs one call on a blocking thread.
     async fn on_disk<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Store) -> T + Send + 'static,
+        work: impl FnOnce(&LocalStore) -> T + Send + 'static,
     ) -> Result<T, ArtifactsError> {
         let store = self.store.clone();
         spawn_blocking(move || work(&store)).await.map_err(|error| ArtifactsError::Store {
@@ -128,7 +128,7 @@ impl LocalArtifacts {
     async fn for_each<T: Send + 'static>(
         &self,
         count: usize,
-        work: impl FnOnce(&Store) -> Vec<Result<T, ArtifactsError>> + Send + 'static,
+        work: impl FnOnce(&LocalStore) -> Vec<Result<T, ArtifactsError>> + Send + 'static,
     ) -> Vec<Result<T, ArtifactsError>> {
         self.on_disk(work).await.unwrap_or_else(|error| {
             let text = error.to_string();
@@ -190,7 +190,7 @@ impl Artifacts for LocalArtifacts {
     }
 
     fn sync(&self) -> BoxFuture<'_, Result<(), ArtifactsError>> {
-        Box::pin(async move { self.on_disk(Store::sync).await? })
+        Box::pin(async move { self.on_disk(LocalStore::sync).await? })
     }
 
     fn probe(&self, path: &str, bytes: Bytes) -> BoxFuture<'_, Result<(), ArtifactsError>> {
@@ -199,7 +199,7 @@ impl Artifacts for LocalArtifacts {
     }
 }
 
-impl Store {
+impl LocalStore {
     fn place(&self, path: &str) -> Result<PathBuf, ArtifactsError> {
         path::check(path)
             .map_err(|reason| ArtifactsError::InvalidPath { path: path.to_owned(), reason })?;

@@ -14,13 +14,13 @@ pub(super) fn list(
     after: Option<&str>,
     rows_max: usize,
 ) -> io::Result<Vec<String>> {
-    let mut listing = Listing { root, prefix, after, rows_max, found: Vec::new() };
+    let mut listing = LocalListing { root, prefix, after, rows_max, found: Vec::new() };
     let folder = prefix.rfind('/').map_or("", |slash| &prefix[..=slash]);
     listing.walk(folder)?;
     Ok(listing.found)
 }
 
-struct Listing<'a> {
+struct LocalListing<'a> {
     root: &'a Path,
     prefix: &'a str,
     after: Option<&'a str>,
@@ -28,7 +28,7 @@ struct Listing<'a> {
     found: Vec<String>,
 }
 
-impl Listing<'_> {
+impl LocalListing<'_> {
     fn rows_left(&self) -> usize {
         self.rows_max - self.found.len()
     }

@@ -133,7 +133,7 @@ pub struct Access {
     /// services.
     pub path_style: bool,
     /// Explicit credentials instead of the environment.
-    pub keys: Option<Keys>,
+    pub keys: Option<S3Keys>,
     /// Request timeout.
     pub request_max: Duration,
     /// Maximum number of attempts per request.
@@ -142,19 +142,19 @@ pub struct Access {
 
 /// Access key and secret; the secret is never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Keys {
+pub struct S3Keys {
     id: String,
     secret: String,
 }
 
-impl Keys {
+impl S3Keys {
     /// Creates a key pair.
     pub fn new(id: impl Into<String>, secret: impl Into<String>) -> Self {
         Self { id: id.into(), secret: secret.into() }
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for S3Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys").field("id", &self.id).finish_non_exhaustive()
     }
@@ -229,7 +229,7 @@ pub fn connect(place: &S3Location, access: &Access) -> Result<Arc<AmazonS3>, Ope
             _ => builder.with_endpoint(endpoint),
         };
     }
-    if let Some(Keys { id, secret }) = &access.keys {
+    if let Some(S3Keys { id, secret }) = &access.keys {
         builder = builder.with_access_key_id(id).with_secret_access_key(secret);
     }
     if let Some(region) = &access.region {

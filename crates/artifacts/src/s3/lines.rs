@@ -15,7 +15,7 @@ use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
 use object_store::{ObjectStore as _, ObjectStoreExt as _};
 
-use super::{KEY_BYTES_MAX, Store, store_error};
+use super::{KEY_BYTES_MAX, S3Store, store_error};
 use crate::port::{ArtifactsError, File, Line, Markers, Put};
 
 /// Files with this ending are read from their lines, so that a reader sees every line immediately.
@@ -27,7 +27,7 @@ const LINES_MAX: usize = 100_000;
 /// Length of the order prefix: milliseconds, then a counter per process.
 const ORDER_BYTES: usize = 15 + 1 + 20;
 
-impl Store {
+impl S3Store {
     /// Appends lines one by one, with one result per line.
     pub(super) async fn append(
         &self,

@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 use object_store::list::{PaginatedListOptions, PaginatedListStore as _};
 use object_store::path::Path as Key;
 
-use super::Store;
+use super::S3Store;
 use crate::path;
 use crate::port::{ArtifactsError, BoxFuture};
 
@@ -22,14 +22,14 @@ pub const LIST_ROWS_MAX: usize = 100_000;
 const DEPTH_MAX: usize = path::PATH_BYTES_MAX / 2 + 1;
 
 /// Query and result of a listing.
-struct Listing<'a> {
+struct BucketListing<'a> {
     prefix: &'a str,
     after: Option<&'a str>,
     rows_max: usize,
     found: Vec<String>,
 }
 
-impl Listing<'_> {
+impl BucketListing<'_> {
     fn is_full(&self) -> bool {
         self.found.len() >= self.rows_max
     }
@@ -57,7 +57,7 @@ impl Listing<'_> {
     }
 }
 
-impl Store {
+impl S3Store {
     /// Lists paths with `prefix` after `after`, in byte order, at most `rows_max`.
     pub(super) async fn list(
         &self,
@@ -68,7 +68,7 @@ impl Store {
         let not_a_path = |reason| ArtifactsError::InvalidPath { path: prefix.to_owned(), reason };
         path::check_prefix(prefix).map_err(not_a_path)?;
         let rows_max = rows_max.min(LIST_ROWS_MAX);
-        let mut listing = Listing { prefix, after, rows_max, found: Vec::new() };
+        let mut listing = BucketListing { prefix, after, rows_max, found: Vec::new() };
         let folder = prefix.rfind('/').map_or("", |slash| &prefix[..=slash]);
         self.walk(&mut listing, folder.to_owned(), 0).await?;
         Ok(listing.found)
@@ -77,7 +77,7 @@ impl Store {
     /// Lists one folder, which is empty or ends with a slash, and its subfolders.
     fn walk<'s>(
         &'s self,
-        listing: &'s mut Listing<'_>,
+        listing: &'s mut BucketListing<'_>,
         folder: String,
         depth: usize,
     ) -> BoxFuture<'s, Result<(), ArtifactsError>> {
@@ -105,7 +105,7 @@ impl Store {
     /// Lists the deferred folders that precede a file, or all of them.
     async fn walk_before(
         &self,
-        listing: &mut Listing<'_>,
+        listing: &mut BucketListing<'_>,
         below: &mut BinaryHeap<Reverse<String>>,
         file: Option<&str>,
         depth: usize,
@@ -122,7 +122,7 @@ impl Store {
     /// Loads one page of one folder: matching files and folders, and the continuation token.
     async fn page(
         &self,
-        listing: &Listing<'_>,
+        listing: &BucketListing<'_>,
         folder: &str,
         token: Option<String>,
     ) -> Result<(Vec<String>, Vec<String>, Option<String>), ArtifactsError> {
@@ -168,7 +168,7 @@ mod tests {
     fn a_folder_is_listed_from_a_safe_start_offset() {
         let start = |prefix: &str, after: Option<&str>, folder: &str| {
             let (after, found) = (after.map(str::to_owned), Vec::new());
-            let listing = Listing { prefix, after: after.as_deref(), rows_max: 1, found };
+            let listing = BucketListing { prefix, after: after.as_deref(), rows_max: 1, found };
             listing.start(folder).map(str::to_owned)
         };
         assert_eq!(start("run/", None, "run/"), None, "from its beginning");

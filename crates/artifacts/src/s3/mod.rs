@@ -27,7 +27,7 @@ use tokio::time::sleep;
 use crate::path;
 use crate::port::{Artifacts, ArtifactsError, BoxFuture, File, Line, Markers, Put};
 
-pub use connect::{Access, Keys, OpenError, S3Location, S3LocationError, connect};
+pub use connect::{Access, OpenError, S3Keys, S3Location, S3LocationError, connect};
 pub use list::LIST_ROWS_MAX;
 
 /// Backoff between retries, initial and maximum.
@@ -68,10 +68,10 @@ impl Options {
 /// Artifact store in a bucket.
 #[derive(Clone)]
 pub struct S3Artifacts {
-    store: Arc<Store>,
+    store: Arc<S3Store>,
 }
 
-struct Store {
+struct S3Store {
     objects: Arc<AmazonS3>,
     place: S3Location,
     file_bytes_max: u64,
@@ -107,7 +107,7 @@ impl S3Artifacts {
         if place.prefix().len() > PREFIX_BYTES_MAX {
             return Err(OpenError::LongPrefix { bytes_max: PREFIX_BYTES_MAX });
         }
-        let store = Store {
+        let store = S3Store {
             objects: connect(&place, &access)?,
             place,
             file_bytes_max,
@@ -125,7 +125,7 @@ impl S3Artifacts {
     async fn each<T, W>(
         &self,
         files: Vec<File>,
-        write: impl Fn(Arc<Store>, File) -> W,
+        write: impl Fn(Arc<S3Store>, File) -> W,
     ) -> Vec<Result<T, ArtifactsError>>
     where
         W: Future<Output = Result<T, ArtifactsError>> + Send,
@@ -141,7 +141,7 @@ impl Artifacts for S3Artifacts {
         Box::pin(async move {
             // Of several files with the same path the first of the batch wins, without a race.
             let (files, places) = deduplicated(files);
-            let create = |store: Arc<Store>, file: File| async move { store.create(&file).await };
+            let create = |store: Arc<S3Store>, file: File| async move { store.create(&file).await };
             let puts = self.each(files, create).await;
             let mut puts: Vec<_> = puts.into_iter().map(Some).collect();
             let results = places.into_iter().map(|place| match puts[place].take() {
@@ -188,7 +188,7 @@ impl Artifacts for S3Artifacts {
     }
 
     fn restore(&self, files: Vec<File>) -> BoxFuture<'_, Vec<Result<(), ArtifactsError>>> {
-        let replace = |store: Arc<Store>, file: File| async move { store.replace(&file).await };
+        let replace = |store: Arc<S3Store>, file: File| async move { store.replace(&file).await };
         Box::pin(self.each(files, replace))
     }
 
@@ -228,7 +228,7 @@ fn first_copy_failed() -> ArtifactsError {
     store_error("write", "a duplicate file of a batch", source)
 }
 
-impl Store {
+impl S3Store {
     /// Checks that `path` is writable.
     fn may_write(&self, path: &str) -> Result<(), ArtifactsError> {
         path::check(path)

@@ -5,9 +5,10 @@
 //! follows the last full block.
 //!
 //! Full blocks are appended to the index file, one line each, after the sync that made them
-//! durable. At a start the last entry is compared with the log before it is trusted; a log without
-//! index entries is read from its beginning. An entry that the log does not confirm still proves
-//! that its lines were acknowledged.
+//! durable. An entry has a checksum like a line of the log, because wrong numbers in it would shift
+//! offsets and hide messages. At a start the last entry is compared with the log before it is trusted;
+//! a log without index entries is read from its beginning. An entry that the log does not confirm, or
+//! without a checksum (of an earlier version), still proves that its lines were acknowledged.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -17,7 +18,7 @@ use admit_core::Millis;
 use admit_core::hash::sha256_hex;
 use admit_core::json::{self, Limits, Value};
 
-use super::LINE_BYTES_MAX;
+use super::{LINE_BYTES_MAX, line};
 
 /// If this many trailing entries disagree with the log, no entry is trusted.
 const UNCONFIRMED_ENTRIES_MAX: usize = 8;
@@ -123,17 +124,23 @@ impl Index {
     /// Loads the index entries of a log, as far as they can be trusted.
     pub(super) fn load(entries: &str, log: &mut File, block_bytes: u64) -> io::Result<LoadedIndex> {
         let mut trusted: Vec<(IndexEntry, String, u64)> = Vec::new();
-        let mut read = 0;
+        let (mut read, mut have_checksums) = (0, true);
         for text in entries.split_inclusive('\n') {
-            let Some((entry, hash)) =
-                IndexEntry::parse(text, trusted.last().map(|(entry, ..)| entry))
+            let before = trusted.last().map(|(entry, ..)| entry);
+            let checked =
+                text.strip_suffix('\n').map(|text| line::verify_checksum(text.as_bytes()));
+            let Some((Ok(body), (entry, hash))) = checked.zip(IndexEntry::parse(text, before))
             else {
                 break;
             };
+            have_checksums &= body.is_some();
             read += text.len() as u64;
             trusted.push((entry, hash, read));
         }
         let acknowledged = trusted.last().map_or(0, |(entry, ..)| entry.next);
+        if !have_checksums {
+            trusted.clear();
+        }
         let mut unconfirmed = 0;
         while let Some((entry, hash, _)) = trusted.last() {
             if entry.matches_log(log, hash)? {
@@ -177,16 +184,18 @@ struct IndexEntry {
 }
 
 impl IndexEntry {
-    fn encode(&self, line: &[u8]) -> String {
-        format!(
-            "{{\"end\":{},\"next_offset\":{},\"from_ms\":{},\"to_ms\":{},\"line_start\":{},\"line_sha256\":\"{}\"}}\n",
+    fn encode(&self, last_line: &[u8]) -> String {
+        let body = format!(
+            "{{\"end\":{},\"next_offset\":{},\"from_ms\":{},\"to_ms\":{},\"line_start\":{},\"line_sha256\":\"{}\"",
             self.end,
             self.next,
             self.block.from.0,
             self.block.to.0,
             self.line_start,
-            sha256_hex(line)
-        )
+            sha256_hex(last_line)
+        );
+        let end = line::end_with_checksum(body.as_bytes());
+        body + &end
     }
 
     /// Parses an entry and its hash; `None` when it does not follow `before`.
@@ -283,6 +292,36 @@ mod tests {
         other.write_all(&[b'x'; 100]).expect("written");
         assert_eq!(Index::load(index.entries(), &mut other, 10).expect("readable").bytes, 0);
         assert_eq!(Index::load("garbage\n", &mut log, 10).expect("readable").bytes, 0);
+    }
+
+    #[test]
+    fn one_changed_bit_of_an_entry_shifts_no_offset_and_hides_no_block() {
+        let (index, mut log) = indexed();
+        let whole = index.entries().as_bytes();
+        for at in 0..whole.len() {
+            for bit in 0..7 {
+                let mut damaged = whole.to_vec();
+                damaged[at] ^= 1 << bit;
+                let Ok(damaged) = str::from_utf8(&damaged) else { continue };
+                let loaded = Index::load(damaged, &mut log, 10).expect("readable");
+                let (place, loaded) = (format!("bit {bit} of byte {at}"), loaded.index);
+                assert!([(0, 0), (2, 16), (4, 27)].contains(&(loaded.next, loaded.end)), "{place}");
+                let full = loaded.full.len();
+                assert_eq!(ranges(&loaded)[..full], ranges(&index)[..full], "{place}");
+            }
+        }
+    }
+
+    #[test]
+    fn entries_without_a_checksum_prove_an_end_and_are_written_again() {
+        let (index, mut log) = indexed();
+        let mut earlier = String::new();
+        for entry in index.entries().lines() {
+            let (body, _) = entry.split_once(",\"crc32\"").expect("a checksum");
+            earlier.push_str(&format!("{body}}}\n"));
+        }
+        let loaded = Index::load(&earlier, &mut log, 10).expect("readable");
+        assert_eq!((loaded.index.next, loaded.bytes, loaded.acknowledged), (0, 0, 4));
     }
 
     #[test]

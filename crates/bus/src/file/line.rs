@@ -51,9 +51,14 @@ pub(super) fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), json::J
     out.extend_from_slice(PAYLOAD.as_bytes());
     let payload = message.payload.iter().copied();
     out.extend(payload.map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
-    let checksum = crc32fast::hash(&out[start..]);
-    out.extend_from_slice(format!("{CHECKSUM}{checksum:08x}{END}\n").as_bytes());
+    let end = end_with_checksum(&out[start..]);
+    out.extend_from_slice(end.as_bytes());
     Ok(())
+}
+
+/// The end of a line: the checksum of what precedes it, the last brace and the newline.
+pub(super) fn end_with_checksum(body: &[u8]) -> String {
+    format!("{CHECKSUM}{:08x}{END}\n", crc32fast::hash(body))
 }
 
 /// Time in the format that readers of the contract expect: microseconds and an offset.
@@ -92,7 +97,7 @@ pub(super) enum LineError {
 
 /// Verifies the checksum of a line that has one. Returns the line without its last member and
 /// brace.
-fn verify_checksum(line: &[u8]) -> Result<Option<&[u8]>, LineError> {
+pub(super) fn verify_checksum(line: &[u8]) -> Result<Option<&[u8]>, LineError> {
     let parts = || {
         let rest = line.strip_suffix(END.as_bytes())?;
         let (rest, digits) = rest.split_at_checked(rest.len().checked_sub(CHECKSUM_DIGITS)?)?;
@@ -221,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back_byte_for_byte() {
+    fn written_bytes_are_read_back_unchanged() {
         for key in ["k", "a\"b", "a\\", "ä\u{1}", "\",\"published_at_utc\":\""] {
             for payload in [r#"{"a":"}\n","b":1e3}"#, "[]", r#" {"x":"\u00e4"} "#, "1.50"] {
                 let message = message(key, payload);

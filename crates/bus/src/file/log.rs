@@ -151,8 +151,13 @@ impl Log {
         Ok(log)
     }
 
-    /// Writes lines to the operating system. They count only after [`Log::commit`].
+    /// Writes lines to the operating system. They count only after [`Log::commit`]. A log that was
+    /// cut is not written to: the hole would hide the loss.
     pub(super) fn write(&mut self, lines: &EncodedLines) -> Result<(), ShortWrite> {
+        if let Err(reason) = self.check_length() {
+            let error = io::Error::new(storage::CUT, reason);
+            return Err(ShortWrite { written: 0, error });
+        }
         storage::write_all_at(&mut *self.storage, self.index.end, &lines.bytes)
     }
 

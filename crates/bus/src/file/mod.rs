@@ -51,7 +51,7 @@ use crate::port::{
 use check::BackgroundCheck;
 use lock::RootLock;
 use log::{Log, LogOptions};
-use writer::{ClosedLog, LogSlot, TopicViews, Writer, WriterCommand};
+use writer::{ClosedLog, FileBusWriter, LogSlot, TopicViews, WriterCommand};
 
 pub use read_only::{FileReader, LogMessages};
 pub use snapshot::{LogLengths, copy_log, cut_unknown_end};
@@ -222,7 +222,8 @@ impl FileBus {
         let on_panic = move || {
             stop_on_panic.send_replace(Some("the writer of the bus ended by a panic".to_owned()));
         };
-        let writer = Writer { options: options.clone(), log_options, logs, acknowledged, stop };
+        let writer =
+            FileBusWriter { options: options.clone(), log_options, logs, acknowledged, stop };
         let writer = thread::Builder::new()
             .name("bus-writer".to_owned())
             .spawn(move || panic_guard::run(|| writer.run(receiver), on_panic))

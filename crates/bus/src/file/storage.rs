@@ -33,6 +33,9 @@ pub(super) fn files() -> OpenStorage {
     Arc::new(|path| Ok(Box::new(OpenOptions::new().write(true).open(path)?)))
 }
 
+/// Kind of the error about a log that was cut, found before a write. No write has it.
+pub(super) const CUT: io::ErrorKind = io::ErrorKind::UnexpectedEof;
+
 /// Write that ended early.
 #[derive(Debug)]
 pub(super) struct ShortWrite {
@@ -53,6 +56,7 @@ impl ShortWrite {
                 | io::ErrorKind::FileTooLarge
                 | io::ErrorKind::ReadOnlyFilesystem
                 | io::ErrorKind::PermissionDenied
+                | CUT
         )
     }
 }

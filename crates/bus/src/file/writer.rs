@@ -58,7 +58,7 @@ fn file_state(root: &Path, topic: &str) -> FileState {
 }
 
 /// State of the writer thread.
-pub(super) struct Writer {
+pub(super) struct FileBusWriter {
     pub(super) options: Options,
     pub(super) log_options: LogOptions,
     pub(super) logs: HashMap<Arc<str>, LogSlot>,
@@ -79,7 +79,7 @@ struct TopicBatch {
     synced: Option<io::Result<()>>,
 }
 
-impl Writer {
+impl FileBusWriter {
     /// Runs commands until all senders are dropped or the bus must stop.
     pub(super) fn run(mut self, mut commands: mpsc::Receiver<WriterCommand>) {
         while self.stop.borrow().is_none()

@@ -44,7 +44,7 @@ use shards::ShardCache;
 use stream_queue::{QueuedMessage, StreamQueue};
 
 pub use frame::MARK;
-pub use open::{Keys, OpenError, Options};
+pub use open::{KinesisKeys, OpenError, Options};
 
 /// Maximum records per [`Bus::read`].
 pub const READ_ROWS_MAX: usize = 10_000;

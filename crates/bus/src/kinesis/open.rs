@@ -32,7 +32,7 @@ pub struct Options {
     /// Endpoint of the service, if not AWS.
     pub endpoint: Option<String>,
     /// Access keys, instead of the default credentials chain.
-    pub keys: Option<Keys>,
+    pub keys: Option<KinesisKeys>,
     /// Prefix of stream names; the topic follows.
     pub stream_prefix: String,
     /// Stream names of individual topics.
@@ -96,19 +96,19 @@ impl Options {
 
 /// An access key and its secret, which is never logged.
 #[derive(Clone)]
-pub struct Keys {
+pub struct KinesisKeys {
     id: String,
     secret: String,
 }
 
-impl Keys {
+impl KinesisKeys {
     /// A key and its secret.
     pub fn new(id: impl Into<String>, secret: impl Into<String>) -> Self {
         Self { id: id.into(), secret: secret.into() }
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for KinesisKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys").field("id", &self.id).finish_non_exhaustive()
     }
@@ -164,7 +164,7 @@ pub(super) async fn client(options: &Options) -> Client {
     if let Some(region) = &options.region {
         loader = loader.region(Region::new(region.clone()));
     }
-    if let Some(Keys { id, secret }) = &options.keys {
+    if let Some(KinesisKeys { id, secret }) = &options.keys {
         let keys = Credentials::new(id, secret, None, None, "admit");
         loader = loader.credentials_provider(keys);
     }

@@ -23,12 +23,12 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// Ping interval on an idle connection.
 const PING_EVERY: Duration = Duration::from_secs(5);
-/// The library's reconnect delay; the runtime is dropped at once instead.
+/// Reconnect delay of the library, effectively infinite: this module reconnects by itself.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// An established connection.
 #[derive(Clone, Debug)]
-pub(super) struct Session {
+pub(super) struct NatsSession {
     id: u64,
     pub(super) client: Client,
     pub(super) context: Context,
@@ -40,21 +40,21 @@ pub(super) enum LinkState {
     /// Not tried yet.
     New,
     /// Connected.
-    Up(Box<Session>),
+    Up(Box<NatsSession>),
     /// Not connected, with the reason.
     Down(String),
 }
 
 /// Maintains a connection on a dedicated thread.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct NatsLink {
     state: watch::Receiver<LinkState>,
     /// Newest session to close. Dropping the sender ends the thread.
     closed_session: Mutex<Option<watch::Sender<u64>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Link {
+impl NatsLink {
     /// Starts connecting.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl Link {
     }
 
     /// The connection, if it is up.
-    pub(super) fn session(&self) -> Result<Session, String> {
+    pub(super) fn session(&self) -> Result<NatsSession, String> {
         match &*self.state.borrow() {
             LinkState::Up(session) => Ok((**session).clone()),
             LinkState::Down(reason) => Err(reason.clone()),
@@ -79,7 +79,7 @@ impl Link {
     }
 
     /// Waits for the result of the first attempt to connect.
-    pub(super) async fn first(&self) -> Result<Session, String> {
+    pub(super) async fn first(&self) -> Result<NatsSession, String> {
         let mut state = self.state.clone();
         match state.wait_for(|state| !matches!(state, LinkState::New)).await {
             Ok(_) => self.session(),
@@ -88,7 +88,7 @@ impl Link {
     }
 
     /// Closes this connection, so that nothing pending on it can be sent any more.
-    pub(super) fn close_session(&self, session: &Session) {
+    pub(super) fn close_session(&self, session: &NatsSession) {
         let closed_session = self.closed_session.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(closed_session) = &*closed_session {
             closed_session.send_if_modified(|id| {
@@ -100,7 +100,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for NatsLink {
     fn drop(&mut self) {
         self.closed_session.lock().unwrap_or_else(PoisonError::into_inner).take();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -197,7 +197,7 @@ async fn run_connection(
         .ack_timeout(options.ack_timeout)
         .max_ack_inflight(options.in_flight_max.max(1))
         .build(client.clone());
-    state_sender.send_replace(LinkState::Up(Box::new(Session { id, client, context })));
+    state_sender.send_replace(LinkState::Up(Box::new(NatsSession { id, client, context })));
     if id > 1 {
         tracing::info!("reconnected to nats");
     }

@@ -30,7 +30,7 @@ use crate::port::{
     BoxFuture, Bus, BusError, BusHealth, Message, OffsetKind, PublishOutcome, SearchQuery,
     SearchResult, StoredMessage,
 };
-use link::{Link, Session};
+use link::{NatsLink, NatsSession};
 use stream::UnusableStream;
 
 /// The only partition of a topic.
@@ -183,7 +183,7 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct NatsBus {
     options: Options,
-    link: Link,
+    link: NatsLink,
     /// Topics whose streams were checked. A stream that disappears later is not created again: its
     /// sequences would restart and offsets would mean something else.
     prepared: Mutex<HashSet<String>>,
@@ -198,7 +198,7 @@ impl NatsBus {
         let servers = servers(&mut options)?;
         let server_names: Vec<String> =
             servers.iter().map(|one| format!("{}:{}", one.host(), one.port())).collect();
-        let link = Link::start(options.clone(), servers)?;
+        let link = NatsLink::start(options.clone(), servers)?;
         let bus = Self { options, link, prepared: Mutex::default() };
         let unreachable =
             |reason| OpenError::Unreachable { servers: server_names.join(","), reason };
@@ -220,7 +220,7 @@ impl NatsBus {
     }
 
     /// Logs warnings about the server's settings before anything is published.
-    async fn warn(&self, session: &Session) {
+    async fn warn(&self, session: &NatsSession) {
         let (max_payload, message_bytes_max) =
             (session.client.max_payload(), self.options.message_bytes_max);
         if max_payload < message_bytes_max {
@@ -254,7 +254,7 @@ impl NatsBus {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner).contains(topic)
     }
 
-    async fn prepare(&self, session: &Session, topic: &str) -> Result<(), UnusableStream> {
+    async fn prepare(&self, session: &NatsSession, topic: &str) -> Result<(), UnusableStream> {
         if !self.is_prepared(topic) {
             stream::prepare(&session.context, &self.options, topic).await?;
             let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -266,7 +266,7 @@ impl NatsBus {
     /// Checks each message; the reason, if any, is why it is not sent.
     async fn checked(
         &self,
-        session: &Session,
+        session: &NatsSession,
         batch: Vec<Message>,
     ) -> Vec<(Message, Option<String>)> {
         let mut topic_errors: HashMap<String, String> = HashMap::new();
@@ -288,7 +288,7 @@ impl NatsBus {
     }
 
     /// Probes whether a stream accepts messages.
-    async fn probe(&self, session: &Session, topic: &str) -> BusHealth {
+    async fn probe(&self, session: &NatsSession, topic: &str) -> BusHealth {
         let name = stream::name_of(&self.options, topic);
         match stream::info(&session.context, &name).await {
             Err(reason) => BusHealth::Unknown { reason: format!("stream {name}: {reason}") },

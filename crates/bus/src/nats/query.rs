@@ -10,7 +10,7 @@ use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy};
 use async_nats::jetstream::stream::{Info, State};
 use futures_util::StreamExt as _;
 
-use super::link::Session;
+use super::link::NatsSession;
 use super::stream::{self, name_of};
 use super::{Options, PARTITION, header};
 use crate::port::{BusError, OffsetKind, Reference, SearchQuery, SearchResult, StoredMessage};
@@ -27,7 +27,7 @@ const READ_BYTES_MAX: usize = 16 << 20;
 
 /// Runs the queries of one topic; each comes and goes with its index.
 pub(super) async fn find(
-    session: &Session,
+    session: &NatsSession,
     options: &Options,
     topic: &str,
     queries: &[(usize, &SearchQuery)],
@@ -73,7 +73,7 @@ pub(super) async fn find(
 /// Scans the headers of every message in a window. The error is the reason why the scan is
 /// incomplete.
 async fn search(
-    session: &Session,
+    session: &NatsSession,
     options: &Options,
     info: &Info,
     topic: &str,
@@ -139,7 +139,7 @@ impl SequenceSpan {
     }
 
     /// Checks that no message is missing between the start of the range and the last message seen.
-    async fn check_whole(&self, session: &Session, info: &Info) -> Result<(), String> {
+    async fn check_whole(&self, session: &NatsSession, info: &Info) -> Result<(), String> {
         let has_deleted = info.state.deleted_count.is_some_and(|deleted| deleted > 0);
         let before = self.first.map_or(info.state.last_sequence, |first| first - 1);
         let is_missing = has_deleted
@@ -155,7 +155,7 @@ impl SequenceSpan {
     /// responding replica may lag behind.
     async fn check_to_the_end(
         &self,
-        session: &Session,
+        session: &NatsSession,
         info: &Info,
         from: i64,
     ) -> Result<(), String> {
@@ -175,7 +175,7 @@ impl SequenceSpan {
 }
 
 /// Whether the stream still has the message with this sequence.
-async fn is_there(session: &Session, stream: &str, sequence: u64) -> Result<bool, String> {
+async fn is_there(session: &NatsSession, stream: &str, sequence: u64) -> Result<bool, String> {
     let deliver_policy = DeliverPolicy::ByStartSequence { start_sequence: sequence };
     let config = pull::Config { deliver_policy, headers_only: true, ..consumer() };
     let mut scan = StreamScan::start(session, stream, config).await?;
@@ -198,7 +198,7 @@ fn removed_by_retention(state: &State, from: i64) -> Option<String> {
 
 /// Reads messages of a topic, starting at a sequence.
 pub(super) async fn read(
-    session: &Session,
+    session: &NatsSession,
     options: &Options,
     topic: &str,
     from: u64,
@@ -262,7 +262,7 @@ fn consumer() -> pull::Config {
 
 /// Ordered, gapless scan of a stream.
 struct StreamScan<'s> {
-    session: &'s Session,
+    session: &'s NatsSession,
     stream: String,
     consumer: Consumer<pull::Config>,
     /// Messages delivered by the consumer.
@@ -296,7 +296,7 @@ impl StreamMessage {
 
 impl<'s> StreamScan<'s> {
     async fn start(
-        session: &'s Session,
+        session: &'s NatsSession,
         stream: &str,
         config: pull::Config,
     ) -> Result<Self, String> {

@@ -18,7 +18,7 @@ use async_nats::jetstream::{self, ErrorCode};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::link::{Link, Session};
+use super::link::{NatsLink, NatsSession};
 use super::stream::{name_of, subject_of};
 use super::{Options, PARTITION, header};
 use crate::port::{Message, OffsetKind, PublishOutcome, Reference};
@@ -38,8 +38,8 @@ const REFUSALS: [ErrorCode; 9] = [
 
 /// Publishes messages over one connection. Messages with a reason are not sent.
 pub(super) async fn publish(
-    link: &Link,
-    session: &Session,
+    link: &NatsLink,
+    session: &NatsSession,
     options: &Options,
     batch: Vec<(Message, Option<String>)>,
 ) -> Vec<PublishOutcome> {
@@ -83,7 +83,7 @@ pub(super) async fn publish(
 }
 
 async fn send(
-    session: &Session,
+    session: &NatsSession,
     options: &Options,
     message: Message,
 ) -> Result<(PublishAckFuture, Reference), PublishError> {
@@ -105,8 +105,8 @@ async fn send(
 }
 
 fn outcome(
-    link: &Link,
-    session: &Session,
+    link: &NatsLink,
+    session: &NatsSession,
     acknowledged: Result<PublishAck, PublishError>,
     reference: Reference,
 ) -> PublishOutcome {

@@ -109,6 +109,10 @@ impl Contract for Events {
         split::split(&self.settings, submission)
     }
 
+    fn split_reads_body(&self, submission: &Submission) -> bool {
+        split::reads_body(&self.settings, submission)
+    }
+
     fn join(&self, shape: &RequestShape, replies: Vec<Reply>) -> Reply {
         reply::join(shape, replies)
     }

@@ -40,6 +40,12 @@ pub(super) fn split(
     }
 }
 
+/// See [`Contract::split_reads_body`](crate::Contract::split_reads_body).
+pub(super) fn reads_body(settings: &Settings, submission: &Submission) -> bool {
+    settings.webhooks.is_some()
+        || matches!(TransportMode::of(submission), TransportMode::Lines | TransportMode::Batch)
+}
+
 fn lines(settings: &Settings, submission: Submission) -> Result<SplitRequest, RequestRejection> {
     let lines = submission.body.split(|byte| *byte == b'\n').zip(1u64..);
     let lines: Vec<(&[u8], u64)> = lines

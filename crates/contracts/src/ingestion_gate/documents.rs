@@ -178,6 +178,13 @@ impl Issuer {
         }
     }
 
+    /// Record of a delivery refused because its run is closed or closing.
+    fn late(&self, context: &IssueContext<'_>, facts: DeliveryFacts<'_>, reason: &str) -> Document {
+        let hash = facts.payload_hash().unwrap_or_default();
+        let id = names::outside_id(facts.dedupe_key().unwrap_or_default(), reason, hash);
+        self.outside_run(context, facts, &id, reason)
+    }
+
     /// Receipt and record of one quarantine share one id, so it must be free for both.
     fn id(&self, context: &IssueContext<'_>, run: &str, name: &ArtifactName<'_>) -> String {
         let (short, identity) = (name.short(), name.long());
@@ -211,12 +218,8 @@ impl Issuer {
                 self.quarantine(context, facts, Reason::PayloadHashMismatch)
             }
             IssueReason::Copy { first } => self.duplicate(context, facts, first),
-            IssueReason::RunClosed => {
-                let hash = facts.payload_hash().unwrap_or_default();
-                let id =
-                    names::outside_id(facts.dedupe_key().unwrap_or_default(), RUN_CLOSED, hash);
-                vec![self.outside_run(context, facts, &id, RUN_CLOSED)]
-            }
+            IssueReason::RunClosed => vec![self.late(context, facts, RUN_CLOSED)],
+            IssueReason::RunClosing => vec![self.late(context, facts, RUN_CLOSING)],
             IssueReason::Settled { state, by } => self.settlement(context, facts, state, by),
         }
     }

@@ -3,10 +3,10 @@
 use admit_core::json::Object;
 use admit_core::{Code, Document, StoredDocument};
 
-use super::RUN_CLOSED;
 use super::enums::{Reason, ReceiptDecision};
 use super::facts::DeliveryFacts;
 use super::names::{ArtifactName, outside_id};
+use super::{RUN_CLOSED, RUN_CLOSING};
 
 /// Lookup query. Parameters take precedence in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,9 +72,14 @@ impl DocumentName {
 /// admission only.
 pub fn quarantine_document_name(facts: &Object<'_>, code: Option<Code>) -> DocumentName {
     let facts = DeliveryFacts::new(facts);
-    if code == Some(Code::RunClosed) {
+    let late = match code {
+        Some(Code::RunClosed) => Some(RUN_CLOSED),
+        Some(Code::RunClosing) => Some(RUN_CLOSING),
+        _ => None,
+    };
+    if let Some(reason) = late {
         let key = facts.dedupe_key().unwrap_or_default();
-        let id = outside_id(key, RUN_CLOSED, facts.payload_hash().unwrap_or_default());
+        let id = outside_id(key, reason, facts.payload_hash().unwrap_or_default());
         return DocumentName { ids: vec![id.clone()], identity: id, run: None };
     }
     if let Some(id) = facts.unscoped_id() {

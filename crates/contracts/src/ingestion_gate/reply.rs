@@ -129,6 +129,7 @@ pub(super) fn wire_code(code: Code) -> (u16, &'static str) {
         Code::InvalidRequest => "INVALID_REQUEST",
         Code::InWork => "IN_WORK",
         Code::RunClosed => RUN_CLOSED,
+        Code::RunClosing => RUN_CLOSING,
         Code::ClosureRefused => "CLOSURE_REFUSED",
         Code::NotReconcilable => "NOT_RECONCILABLE",
         Code::Unhealthy => "IG_UNHEALTHY",

@@ -266,6 +266,10 @@ mod tests {
             r#"VALIDATION_ERROR {"field":"fields.item"}"#,
         ),
         (
+            r#""target":{"kind":"list","key":"shopping_list"},"natural_language":"\u001c ""#,
+            r#"VALIDATION_ERROR {"field":"fields.item"}"#,
+        ),
+        (
             r#""target":{"kind":"list","key":"films"},"fields":{"item":"x"}"#,
             r#"VALIDATION_ERROR {"field":"target.key"}"#,
         ),

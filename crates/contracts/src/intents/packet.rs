@@ -2,7 +2,7 @@
 
 use admit_core::json::{Object, Value};
 
-use super::python_values::is_blank;
+use super::python_values::{is_blank, trimmed};
 
 /// Maximum number of violations reported.
 const VIOLATIONS_MAX: usize = 20;
@@ -42,7 +42,7 @@ pub(super) fn present<'o, 'a>(object: &'o Object<'a>, name: &str) -> Option<&'o 
 
 /// Text of a member, unless it is empty or missing.
 pub(super) fn text<'o>(object: &'o Object<'_>, name: &str) -> Option<&'o str> {
-    present(object, name).and_then(Value::as_str).filter(|text| !text.trim().is_empty())
+    present(object, name).and_then(Value::as_str).filter(|text| !trimmed(text).is_empty())
 }
 
 /// Version of a packet, if unsupported.

@@ -170,6 +170,7 @@ pub(super) fn wire_code(code: Code) -> &'static str {
         | Code::InWork
         | Code::NotReplayable
         | Code::RunClosed
+        | Code::RunClosing
         | Code::ClosureRefused
         | Code::NotReconcilable
         | Code::Unhealthy

@@ -10,7 +10,9 @@ use admit_core::json::Value;
 use super::enums::Category;
 use super::envelope::PixelEnvelope;
 use super::php;
-use super::server_state::{Contact, GameMap, Phase, PhaseState, Players, Sequenced, ServerState};
+use super::server_state::{
+    GameMap, LastContact, Phase, PhaseState, Players, SequencedValue, ServerState,
+};
 use crate::text::bounded;
 
 /// Longest text stored in a document, in characters; a server's name is for display only.
@@ -48,7 +50,7 @@ pub(super) fn fill(
     server.queue_depth = event.queue_depth().map(|depth| event.sequenced(depth));
 
     let source_time = envelope.source_time;
-    let contact = event.sequenced(Contact { source_time, received_at_ms: received_at.0 });
+    let contact = event.sequenced(LastContact { source_time, received_at_ms: received_at.0 });
     if event.is_connectivity("plugin_registration") {
         server.registration = Some(contact);
     } else if event.is_connectivity("plugin_heartbeat") {
@@ -88,8 +90,8 @@ struct EventReader<'e, 'v, 'a> {
 }
 
 impl<'v, 'a> EventReader<'_, 'v, 'a> {
-    fn sequenced<T>(&self, value: T) -> Sequenced<T> {
-        Sequenced { sequence: self.envelope.sequence, value }
+    fn sequenced<T>(&self, value: T) -> SequencedValue<T> {
+        SequencedValue { sequence: self.envelope.sequence, value }
     }
 
     /// Values at `path`, first in the metadata, then in the payload.
@@ -99,7 +101,7 @@ impl<'v, 'a> EventReader<'_, 'v, 'a> {
             .filter_map(move |part| php::value_at(part, path))
     }
 
-    fn text(&self, path: &[&str]) -> Option<Sequenced<String>> {
+    fn text(&self, path: &[&str]) -> Option<SequencedValue<String>> {
         let text = self.values_at(path).filter_map(Value::as_str).find(|text| !text.is_empty())?;
         Some(self.sequenced(bounded(text, TEXT_CHARS_MAX)))
     }

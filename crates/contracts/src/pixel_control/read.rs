@@ -4,7 +4,7 @@ use admit_core::Millis;
 use admit_core::json::{Object, Value};
 
 use super::server_state::{
-    Contact, GameMap, Phase, PhaseState, Phases, Players, Sequenced, ServerState,
+    GameMap, LastContact, Phase, PhaseState, Phases, Players, SequencedValue, ServerState,
 };
 
 /// Seconds after the last plugin event during which a server counts as online. The plugin sends one
@@ -72,8 +72,9 @@ fn parse(document: &str) -> Result<ServerState, DocumentError> {
 /// Identity and liveness. The login is `null` for events that declare none.
 fn identity(server: &ServerState, now: Millis) -> Object<'static> {
     let login = (!server.login.is_empty()).then(|| server.login.clone());
-    let text =
-        |field: &Option<Sequenced<String>>| Value::from(field.as_ref().map(|t| t.value.clone()));
+    let text = |field: &Option<SequencedValue<String>>| {
+        Value::from(field.as_ref().map(|t| t.value.clone()))
+    };
     Object::from_iter([
         ("scope", server.scope.clone().into()),
         ("login", login.into()),
@@ -94,7 +95,7 @@ fn is_online(server: &ServerState, now: Millis) -> bool {
 
 /// Time of a contact: the event's own time if plausible. A late event keeps its own time; one dated
 /// in the future, or from a server without a clock, gets its arrival time.
-fn happened_at(contact: &Contact) -> Millis {
+fn happened_at(contact: &LastContact) -> Millis {
     let received_at = contact.received_at();
     let source_time =
         i64::try_from(contact.source_time).ok().and_then(|time| time.checked_mul(1000));
@@ -104,7 +105,7 @@ fn happened_at(contact: &Contact) -> Millis {
     }
 }
 
-fn contact(field: &Sequenced<Contact>) -> Object<'static> {
+fn contact(field: &SequencedValue<LastContact>) -> Object<'static> {
     Object::from_iter([
         ("received_at", time(field.value.received_at())),
         ("source_time", field.value.source_time.into()),
@@ -129,7 +130,7 @@ fn players(players: &Players) -> Object<'static> {
     ])
 }
 
-fn phase(name: &str, field: &Sequenced<Phase>) -> Object<'static> {
+fn phase(name: &str, field: &SequencedValue<Phase>) -> Object<'static> {
     let state = match field.value.state {
         PhaseState::Begin => "begin",
         PhaseState::End => "end",

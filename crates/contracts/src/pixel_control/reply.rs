@@ -61,6 +61,7 @@ pub(super) fn refuse(code: Code, message: &str, retry_after_seconds: u32) -> Rep
         Code::IdempotencyKeyInUse
         | Code::RequestTimeout
         | Code::InWork
+        | Code::RunClosing
         | Code::Unhealthy
         | Code::RateLimited
         | Code::InternalError => error(code.http_status(), own, message, Some(retry_after_seconds)),
@@ -155,6 +156,7 @@ mod tests {
         invalid_request 400 {"error":{"code":"invalid_request","message":"why","retryable":false,"retry_after_seconds":0}} []
         in_work 409 {"error":{"code":"in_work","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
         run_closed 409 {"error":{"code":"run_closed","message":"why","retryable":false,"retry_after_seconds":0}} []
+        run_closing 503 {"error":{"code":"run_closing","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]
         closure_refused 409 {"error":{"code":"closure_refused","message":"why","retryable":false,"retry_after_seconds":0}} []
         not_reconcilable 409 {"error":{"code":"not_reconcilable","message":"why","retryable":false,"retry_after_seconds":0}} []
         unhealthy 503 {"error":{"code":"unhealthy","message":"why","retryable":true,"retry_after_seconds":7}} [("retry-after", "7")]

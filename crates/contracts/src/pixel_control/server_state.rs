@@ -27,7 +27,7 @@ const FORMAT: u32 = 1;
 /// Field value with the sequence that set it. Ordered by sequence first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Sequenced<T> {
+pub(super) struct SequencedValue<T> {
     pub(super) sequence: u64,
     pub(super) value: T,
 }
@@ -35,14 +35,14 @@ pub(super) struct Sequenced<T> {
 /// Times of a plugin contact.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Contact {
+pub(super) struct LastContact {
     /// By the producer's clock, in seconds since the Unix epoch.
     pub(super) source_time: u64,
     /// By the gate's clock, in milliseconds since the Unix epoch.
     pub(super) received_at_ms: i64,
 }
 
-impl Contact {
+impl LastContact {
     pub(super) fn received_at(&self) -> Millis {
         Millis(self.received_at_ms)
     }
@@ -91,15 +91,15 @@ pub(super) enum PhaseState {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Phases {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) r#match: Option<Sequenced<Phase>>,
+    pub(super) r#match: Option<SequencedValue<Phase>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) map: Option<Sequenced<Phase>>,
+    pub(super) map: Option<SequencedValue<Phase>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) round: Option<Sequenced<Phase>>,
+    pub(super) round: Option<SequencedValue<Phase>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) warmup: Option<Sequenced<Phase>>,
+    pub(super) warmup: Option<SequencedValue<Phase>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) pause: Option<Sequenced<Phase>>,
+    pub(super) pause: Option<SequencedValue<Phase>>,
 }
 
 /// Admitted events by category.
@@ -136,24 +136,24 @@ pub(super) struct ServerState {
     /// Empty when the events declare none.
     pub(super) login: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) name: Option<Sequenced<String>>,
+    pub(super) name: Option<SequencedValue<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) game_mode: Option<Sequenced<String>>,
+    pub(super) game_mode: Option<SequencedValue<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) title_id: Option<Sequenced<String>>,
+    pub(super) title_id: Option<SequencedValue<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) plugin_version: Option<Sequenced<String>>,
+    pub(super) plugin_version: Option<SequencedValue<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) registration: Option<Sequenced<Contact>>,
+    pub(super) registration: Option<SequencedValue<LastContact>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) heartbeat: Option<Sequenced<Contact>>,
+    pub(super) heartbeat: Option<SequencedValue<LastContact>>,
     /// `null` inside means that no map is loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) current_map: Option<Sequenced<Option<GameMap>>>,
+    pub(super) current_map: Option<SequencedValue<Option<GameMap>>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) players: Option<Sequenced<Players>>,
+    pub(super) players: Option<SequencedValue<Players>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) queue_depth: Option<Sequenced<u64>>,
+    pub(super) queue_depth: Option<SequencedValue<u64>>,
     pub(super) phases: Phases,
     pub(super) event_counts: CategoryCounts,
     pub(super) first_seen_at_ms: i64,

@@ -48,9 +48,19 @@ impl Budget {
     /// For all events of one request together: a few milliseconds.
     const REQUEST_STEPS: u64 = 50_000;
 
+    /// Size of the bodies that [`Self::REQUEST_STEPS`] are for.
+    const REQUEST_BYTES: usize = 64 * 1024;
+
     /// Creates the budget of one request.
     pub const fn of_request() -> Self {
         Self { steps: Self::REQUEST_STEPS }
+    }
+
+    /// Creates the budget of one request with large bodies of `bytes` in total. It grows with them, as the
+    /// time to parse them does.
+    pub const fn of_bytes(bytes: usize) -> Self {
+        let requests = bytes.div_ceil(Self::REQUEST_BYTES) as u64;
+        Self { steps: Self::REQUEST_STEPS.saturating_mul(requests) }
     }
 }
 

@@ -103,6 +103,7 @@ pub fn nack_code(code: Code) -> &'static str {
         | Code::NotReplayable
         | Code::NotReconcilable
         | Code::RunClosed
+        | Code::RunClosing
         | Code::ClosureRefused
         | Code::RequestTimeout) => other.as_str(),
     }

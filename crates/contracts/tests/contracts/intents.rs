@@ -26,6 +26,18 @@ fn facts(packet: &str, now: i64, zone: &str) -> Value {
 }
 
 #[test]
+fn without_principals_only_json_is_accepted() {
+    let intents = Intents::new(Settings::default()).unwrap();
+    for kind in ["application/json", "application/json; charset=utf-8"] {
+        assert!(intents.accepts_unkeyed(Some(kind)) && intents.accepts(Some(kind)), "{kind}");
+    }
+    // A web page can send these, or none, to another origin without a preflight request.
+    for kind in [None, Some(""), Some("text/plain"), Some("multipart/form-data"), Some("x/y")] {
+        assert!(!intents.accepts_unkeyed(kind) && intents.accepts(kind), "{kind:?}");
+    }
+}
+
+#[test]
 fn every_vector_has_the_plan_and_the_action_key_of_the_reference() {
     let vectors: Vec<Value> = serde_json::from_str(VECTORS).unwrap();
     assert!(vectors.len() > 800, "{} vectors", vectors.len());

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use super::error::CanonicalError;
 use super::escape::{quote, quote_ascii};
 use super::float;
-use super::object::{Entry, Object};
+use super::object::{Object, ObjectEntry};
 use super::value::Value;
 use super::write::close;
 
@@ -55,7 +55,7 @@ pub fn canonical_into(
     out: &mut Vec<u8>,
 ) -> Result<(), CanonicalError> {
     let before = out.len();
-    let mut writer = Writer { form, out, sorted: Vec::new() };
+    let mut writer = CanonicalWriter { form, out, sorted: Vec::new() };
     let result = writer.value(value);
     if result.is_err() {
         out.truncate(before);
@@ -63,14 +63,14 @@ pub fn canonical_into(
     result
 }
 
-struct Writer<'v, 'a, 'o> {
+struct CanonicalWriter<'v, 'a, 'o> {
     form: Form,
     out: &'o mut Vec<u8>,
     /// The entries of every object now open, each sorted; one list, so that it is allocated once.
-    sorted: Vec<&'v Entry<'a>>,
+    sorted: Vec<&'v ObjectEntry<'a>>,
 }
 
-impl<'v, 'a> Writer<'v, 'a, '_> {
+impl<'v, 'a> CanonicalWriter<'v, 'a, '_> {
     fn value(&mut self, value: &'v Value<'a>) -> Result<(), CanonicalError> {
         match value {
             Value::Null => self.out.extend_from_slice(b"null"),
@@ -154,7 +154,7 @@ impl<'v, 'a> Writer<'v, 'a, '_> {
         Ok(())
     }
 
-    fn entry(&mut self, entry: &'v Entry<'a>, before: &mut u8) -> Result<(), CanonicalError> {
+    fn entry(&mut self, entry: &'v ObjectEntry<'a>, before: &mut u8) -> Result<(), CanonicalError> {
         self.out.push(*before);
         *before = b',';
         self.string(&entry.0);

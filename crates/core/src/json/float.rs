@@ -3,7 +3,7 @@
 //! Both take the fewest digits that read back as the same double and, of those, the nearest to it;
 //! they differ in where the point goes and when an exponent is used. Rust finds the same digits but
 //! for one case: a double exactly half way between two spellings, where Rust rounds up and the
-//! other two take the even digit ([`Shortest::settle_tie`]).
+//! other two take the even digit ([`ShortestDigits::settle_tie`]).
 
 use std::fmt::{self, Write as _};
 
@@ -16,14 +16,14 @@ const TEXT_MAX: usize = 32;
 const TIE_DIGITS_MIN: usize = 15;
 
 /// `0.d₁d₂d₃… × 10^point`, the form both layouts start from.
-struct Shortest {
+struct ShortestDigits {
     negative: bool,
     digits: [u8; DIGITS_MAX],
     len: usize,
     point: i32,
 }
 
-impl Shortest {
+impl ShortestDigits {
     /// `None` when the number is not finite.
     fn of(number: f64) -> Option<Self> {
         if !number.is_finite() {
@@ -130,7 +130,7 @@ impl Shortest {
 /// written, when it is not finite.
 #[must_use]
 pub(super) fn write_repr(number: f64, out: &mut Vec<u8>) -> bool {
-    let Some(shortest) = Shortest::of(number) else { return false };
+    let Some(shortest) = ShortestDigits::of(number) else { return false };
     if shortest.negative {
         out.push(b'-');
     }
@@ -149,7 +149,7 @@ pub(super) fn write_repr(number: f64, out: &mut Vec<u8>) -> bool {
 /// `0` for `-0.0`. False, and nothing written, when it is not finite.
 #[must_use]
 pub(super) fn write_es6(number: f64, out: &mut Vec<u8>) -> bool {
-    let Some(shortest) = Shortest::of(number) else { return false };
+    let Some(shortest) = ShortestDigits::of(number) else { return false };
     if shortest.negative && number != 0.0 {
         out.push(b'-');
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::value::Value;
 
 /// One key with its value.
-pub(super) type Entry<'a> = (Cow<'a, str>, Value<'a>);
+pub(super) type ObjectEntry<'a> = (Cow<'a, str>, Value<'a>);
 
 /// JSON object that keeps the order of its entries and every copy of a repeated key.
 ///
@@ -13,7 +13,7 @@ pub(super) type Entry<'a> = (Cow<'a, str>, Value<'a>);
 /// their entries are equal one by one; to compare regardless of order, compare canonical bytes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Object<'a> {
-    entries: Vec<Entry<'a>>,
+    entries: Vec<ObjectEntry<'a>>,
 }
 
 impl<'a> Object<'a> {
@@ -22,11 +22,11 @@ impl<'a> Object<'a> {
         Self { entries: Vec::new() }
     }
 
-    pub(super) const fn from_entries(entries: Vec<Entry<'a>>) -> Self {
+    pub(super) const fn from_entries(entries: Vec<ObjectEntry<'a>>) -> Self {
         Self { entries }
     }
 
-    pub(super) fn entries(&self) -> &[Entry<'a>] {
+    pub(super) fn entries(&self) -> &[ObjectEntry<'a>] {
         &self.entries
     }
 
@@ -79,7 +79,8 @@ impl<'a> Object<'a> {
 
     /// The same object, owning its text.
     pub fn into_owned(self) -> Object<'static> {
-        let owned = |(key, value): Entry<'a>| (Cow::Owned(key.into_owned()), value.into_owned());
+        let owned =
+            |(key, value): ObjectEntry<'a>| (Cow::Owned(key.into_owned()), value.into_owned());
         Object { entries: self.entries.into_iter().map(owned).collect() }
     }
 }
@@ -87,7 +88,7 @@ impl<'a> Object<'a> {
 /// Iterates over the entries of an [`Object`] in order of appearance.
 #[derive(Debug, Clone)]
 pub struct Iter<'o, 'a> {
-    entries: std::slice::Iter<'o, Entry<'a>>,
+    entries: std::slice::Iter<'o, ObjectEntry<'a>>,
 }
 
 impl<'o, 'a> Iterator for Iter<'o, 'a> {
@@ -107,7 +108,7 @@ impl ExactSizeIterator for Iter<'_, '_> {}
 /// Takes an [`Object`] apart in order of appearance.
 #[derive(Debug)]
 pub struct IntoIter<'a> {
-    entries: std::vec::IntoIter<Entry<'a>>,
+    entries: std::vec::IntoIter<ObjectEntry<'a>>,
 }
 
 impl<'a> Iterator for IntoIter<'a> {
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_key_is_found_wherever_it_stands() {
+    fn a_repeated_key_is_found_at_any_position() {
         assert_eq!(twice().repeated_key(), Some("b"));
         let adjacent = Object::from_iter([("a", 1.into()), ("a", 1.into())]);
         assert_eq!(adjacent.repeated_key(), Some("a"));

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::error::JsonError;
 use super::number;
-use super::object::{Entry, Object};
+use super::object::{Object, ObjectEntry};
 use super::scan;
 use super::value::Value;
 
@@ -74,7 +74,7 @@ struct Parser<'a> {
     depth_max: usize,
     /// Entries of all objects now open, the innermost last. Each object takes its own off the end
     /// when it closes, so it is allocated once and at its exact size.
-    entries: Vec<Entry<'a>>,
+    entries: Vec<ObjectEntry<'a>>,
     /// Elements of all arrays now open, likewise.
     values: Vec<Value<'a>>,
 }

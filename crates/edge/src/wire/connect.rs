@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 /// A TCP or TLS stream.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
 /// Application protocol; negotiated by ALPN over TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Endpoint {
     }
 
     /// Opens a connection.
-    pub(crate) async fn connect(&self, protocol: Protocol) -> io::Result<Box<dyn Stream>> {
+    pub(crate) async fn connect(&self, protocol: Protocol) -> io::Result<Box<dyn ByteStream>> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
         let Some((roots, name)) = &self.tls else { return Ok(Box::new(stream)) };

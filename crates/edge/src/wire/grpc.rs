@@ -19,8 +19,10 @@ use tonic::{Request, Status, Streaming};
 use tower::service_fn;
 
 use super::connect::{Endpoint, Protocol};
-use super::{AckResult, BoxFuture, Identity, Link, LinkEnds, Wire, WireReply, reply_parser};
-use crate::store::Row;
+use super::{
+    AckResult, BoxFuture, GateLink, LinkEnds, SenderIdentity, Wire, WireReply, reply_parser,
+};
+use crate::store::OutboxRow;
 
 /// How long to wait for the response headers before the first row is sent.
 const OPENING_MAX: Duration = Duration::from_secs(1);
@@ -29,12 +31,12 @@ const OPENING_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct GrpcWire {
     gate: Endpoint,
-    identity: Identity,
+    identity: SenderIdentity,
 }
 
 impl GrpcWire {
     /// The door of `gate`.
-    pub fn new(gate: Endpoint, identity: Identity) -> Self {
+    pub fn new(gate: Endpoint, identity: SenderIdentity) -> Self {
         Self { gate, identity }
     }
 
@@ -77,7 +79,7 @@ impl Wire for GrpcWire {
         &'a self,
         tasks: &'a TaskTracker,
         in_flight_max: usize,
-    ) -> BoxFuture<'a, Result<Link, String>> {
+    ) -> BoxFuture<'a, Result<GateLink, String>> {
         Box::pin(async move {
             let stream = self.gate.connect(Protocol::Http2).await;
             let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
@@ -98,7 +100,7 @@ impl Wire for GrpcWire {
                 async move { sender.send_request(request).await }
             });
             let mut client = IngressClient::with_origin(service, origin);
-            let (link, link_ends) = Link::with_capacity(in_flight_max);
+            let (link, link_ends) = GateLink::with_capacity(in_flight_max);
             let LinkEnds { mut outgoing, incoming, cancel } = link_ends;
             let envelopes = poll_fn(move |context| {
                 outgoing.poll_recv(context).map(|row| {
@@ -136,7 +138,7 @@ impl Wire for GrpcWire {
         })
     }
 
-    fn reply_name(&self, row: &Row) -> String {
+    fn reply_name(&self, row: &OutboxRow) -> String {
         reply_parser::skyra_event_id(&row.payload_json).unwrap_or_else(|| row.event_id.clone())
     }
 }

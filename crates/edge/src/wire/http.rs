@@ -19,8 +19,10 @@ use tokio_util::task::TaskTracker;
 
 use super::connect::{Endpoint, Protocol};
 use super::row_request::RowRequest;
-use super::{AckResult, BoxFuture, Identity, Link, LinkEnds, Wire, WireReply, reply_parser};
-use crate::store::Row;
+use super::{
+    AckResult, BoxFuture, GateLink, LinkEnds, SenderIdentity, Wire, WireReply, reply_parser,
+};
+use crate::store::OutboxRow;
 
 /// Number of concurrent connections.
 const CONNECTIONS: usize = 8;
@@ -48,7 +50,7 @@ pub enum Dialect {
 
 impl Dialect {
     /// Ordering key: rows with the same key must not overtake each other; `None` has no order.
-    fn order_key(self, row: &Row) -> Option<String> {
+    fn order_key(self, row: &OutboxRow) -> Option<String> {
         match self {
             Self::Skyra => Some(reply_parser::skyra_session(&row.payload_json).unwrap_or_default()),
             Self::PixelControl => None,
@@ -56,7 +58,7 @@ impl Dialect {
         }
     }
 
-    fn request(self, row: &Row) -> Result<RowRequest, String> {
+    fn request(self, row: &OutboxRow) -> Result<RowRequest, String> {
         match self {
             Self::Skyra | Self::PixelControl => Ok(RowRequest {
                 headers: vec![("content-type".to_owned(), "application/json".to_owned())],
@@ -67,7 +69,7 @@ impl Dialect {
         }
     }
 
-    fn parse_reply(self, status: u16, body: &[u8], row: &Row) -> AckResult {
+    fn parse_reply(self, status: u16, body: &[u8], row: &OutboxRow) -> AckResult {
         match self {
             Self::Skyra => {
                 let (name, result) = reply_parser::skyra(body, Some(status));
@@ -84,7 +86,7 @@ impl Dialect {
 }
 
 /// The event key of a stream's row; a conflicting row has a suffix after `~`.
-fn key_of(row: &Row) -> &str {
+fn key_of(row: &OutboxRow) -> &str {
     row.event_id.split('~').next().unwrap_or_default()
 }
 
@@ -102,13 +104,13 @@ pub struct HttpWire {
 struct HttpDoor {
     gate: Endpoint,
     path: String,
-    identity: Identity,
+    identity: SenderIdentity,
     dialect: Dialect,
 }
 
 impl HttpWire {
     /// The door at `path` of `gate` with the format `dialect`.
-    pub fn new(gate: Endpoint, path: &str, identity: Identity, dialect: Dialect) -> Self {
+    pub fn new(gate: Endpoint, path: &str, identity: SenderIdentity, dialect: Dialect) -> Self {
         Self { door: Arc::new(HttpDoor { gate, path: path.to_owned(), identity, dialect }) }
     }
 }
@@ -154,7 +156,7 @@ impl HttpDoor {
         }
     }
 
-    fn request(&self, row: &Row) -> Result<Request<Full<Bytes>>, String> {
+    fn request(&self, row: &OutboxRow) -> Result<Request<Full<Bytes>>, String> {
         let stored = self.dialect.request(row)?;
         let mut request = Request::post(format!("{}{}", self.gate.prefix, self.path))
             .header(header::HOST, &self.gate.authority);
@@ -175,7 +177,7 @@ impl HttpDoor {
     async fn exchange(
         &self,
         connection_slot: &mut Option<Connection>,
-        row: &Row,
+        row: &OutboxRow,
         tasks: &TaskTracker,
     ) -> AckResult {
         let mut reason = String::new();
@@ -230,14 +232,14 @@ impl Wire for HttpWire {
         &'a self,
         tasks: &'a TaskTracker,
         in_flight_max: usize,
-    ) -> BoxFuture<'a, Result<Link, String>> {
+    ) -> BoxFuture<'a, Result<GateLink, String>> {
         Box::pin(async move {
             let mut first = Some(self.door.open_ready(tasks).await?);
-            let (link, link_ends) = Link::with_capacity(in_flight_max);
+            let (link, link_ends) = GateLink::with_capacity(in_flight_max);
             let LinkEnds { mut outgoing, incoming, cancel } = link_ends;
-            let queues: Vec<mpsc::Sender<Row>> = (0..CONNECTIONS)
+            let queues: Vec<mpsc::Sender<OutboxRow>> = (0..CONNECTIONS)
                 .map(|_| {
-                    let (queue, mut rows) = mpsc::channel::<Row>(in_flight_max.max(1));
+                    let (queue, mut rows) = mpsc::channel::<OutboxRow>(in_flight_max.max(1));
                     let (door, connection_tasks) = (Arc::clone(&self.door), tasks.clone());
                     let (incoming, cancel) = (incoming.clone(), cancel.clone());
                     let mut connection_slot = first.take();
@@ -280,7 +282,7 @@ impl Wire for HttpWire {
         in_flight_max.min(WINDOW)
     }
 
-    fn reply_name(&self, row: &Row) -> String {
+    fn reply_name(&self, row: &OutboxRow) -> String {
         row.event_id.clone()
     }
 }

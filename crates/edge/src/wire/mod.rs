@@ -18,27 +18,27 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::store::Row;
+use crate::store::OutboxRow;
 
 /// One boxed future per connection.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Credentials of the sender, and the principal it sends for.
 #[derive(Clone, Default)]
-pub struct Identity {
+pub struct SenderIdentity {
     /// The sender's API key.
     pub key: Option<String>,
     /// The principal on whose behalf it sends, if not its own.
     pub speaks_for: Option<String>,
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for SenderIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity").field("speaks_for", &self.speaks_for).finish_non_exhaustive()
     }
 }
 
-impl Identity {
+impl SenderIdentity {
     /// The HTTP headers. A value that is not valid in a header is omitted.
     pub(crate) fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
         let key = self.key.as_ref().and_then(|key| {
@@ -61,7 +61,7 @@ pub trait Wire: fmt::Display + Send + Sync {
         &'a self,
         tasks: &'a TaskTracker,
         in_flight_max: usize,
-    ) -> BoxFuture<'a, Result<Link, String>>;
+    ) -> BoxFuture<'a, Result<GateLink, String>>;
 
     /// Maximum rows in flight, at most `in_flight_max`. The acknowledgement timeout starts when a
     /// row is handed to the link, so a transport that sends serially keeps this small.
@@ -70,13 +70,13 @@ pub trait Wire: fmt::Display + Send + Sync {
     }
 
     /// The name that the reply to a row will contain.
-    fn reply_name(&self, row: &Row) -> String;
+    fn reply_name(&self, row: &OutboxRow) -> String;
 }
 
 /// Connection to the gate. Dropping it ends its tasks.
 #[derive(Debug)]
-pub struct Link {
-    pub(crate) outgoing: mpsc::Sender<Row>,
+pub struct GateLink {
+    pub(crate) outgoing: mpsc::Sender<OutboxRow>,
     pub(crate) incoming: mpsc::Receiver<Result<WireReply, String>>,
     _cancel: DropGuard,
 }
@@ -84,12 +84,12 @@ pub struct Link {
 /// The ends of a link's queues that its tasks use.
 #[derive(Debug)]
 pub(crate) struct LinkEnds {
-    pub(crate) outgoing: mpsc::Receiver<Row>,
+    pub(crate) outgoing: mpsc::Receiver<OutboxRow>,
     pub(crate) incoming: mpsc::Sender<Result<WireReply, String>>,
     pub(crate) cancel: CancellationToken,
 }
 
-impl Link {
+impl GateLink {
     /// Creates a link with queues for `rows` rows in each direction.
     pub(crate) fn with_capacity(rows: usize) -> (Self, LinkEnds) {
         let (outgoing, rows_to_send) = mpsc::channel(rows.max(1));

@@ -36,7 +36,7 @@ pub(super) fn skyra(body: &[u8], status: Option<u16>) -> (Option<String>, AckRes
 
 /// The fields of an envelope that are read before it is sent.
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct EnvelopeFields<'a> {
     #[serde(borrow)]
     event_id: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -45,13 +45,13 @@ struct Envelope<'a> {
 
 /// The event id in a payload of the skyra door.
 pub(super) fn skyra_event_id(payload: &str) -> Option<String> {
-    let envelope: Envelope<'_> = serde_json::from_str(payload).ok()?;
+    let envelope: EnvelopeFields<'_> = serde_json::from_str(payload).ok()?;
     envelope.event_id.map(Cow::into_owned)
 }
 
 /// The session id in a payload of the skyra door.
 pub(super) fn skyra_session(payload: &str) -> Option<String> {
-    let envelope: Envelope<'_> = serde_json::from_str(payload).ok()?;
+    let envelope: EnvelopeFields<'_> = serde_json::from_str(payload).ok()?;
     envelope.session_id.map(Cow::into_owned)
 }
 

@@ -14,9 +14,9 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_util::task::TaskTracker;
 
-use super::connect::{Endpoint, Protocol, Stream};
-use super::{BoxFuture, Identity, Link, LinkEnds, Wire, WireReply, reply_parser};
-use crate::store::Row;
+use super::connect::{ByteStream, Endpoint, Protocol};
+use super::{BoxFuture, GateLink, LinkEnds, SenderIdentity, Wire, WireReply, reply_parser};
+use crate::store::OutboxRow;
 
 /// Maximum size of a reply.
 const REPLY_BYTES_MAX: usize = 64 * 1024;
@@ -29,16 +29,16 @@ const FRAMES_PER_FLUSH: usize = 64;
 pub struct WebSocketWire {
     gate: Endpoint,
     path: String,
-    identity: Identity,
+    identity: SenderIdentity,
 }
 
 impl WebSocketWire {
     /// The door at `path` of `gate`.
-    pub fn new(gate: Endpoint, path: &str, identity: Identity) -> Self {
+    pub fn new(gate: Endpoint, path: &str, identity: SenderIdentity) -> Self {
         Self { gate, path: path.to_owned(), identity }
     }
 
-    async fn open(&self) -> Result<WebSocketStream<Box<dyn Stream>>, String> {
+    async fn open(&self) -> Result<WebSocketStream<Box<dyn ByteStream>>, String> {
         let stream = self.gate.connect(Protocol::Http1).await;
         let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
         let mut request = Request::get(format!(
@@ -88,10 +88,10 @@ impl Wire for WebSocketWire {
         &'a self,
         tasks: &'a TaskTracker,
         in_flight_max: usize,
-    ) -> BoxFuture<'a, Result<Link, String>> {
+    ) -> BoxFuture<'a, Result<GateLink, String>> {
         Box::pin(async move {
             let socket = self.open().await?;
-            let (link, link_ends) = Link::with_capacity(in_flight_max);
+            let (link, link_ends) = GateLink::with_capacity(in_flight_max);
             tasks.spawn(async move {
                 let LinkEnds { incoming, cancel, .. } = &link_ends;
                 let (incoming, cancel) = (incoming.clone(), cancel.clone());
@@ -105,7 +105,7 @@ impl Wire for WebSocketWire {
         })
     }
 
-    fn reply_name(&self, row: &Row) -> String {
+    fn reply_name(&self, row: &OutboxRow) -> String {
         reply_parser::skyra_event_id(&row.payload_json).unwrap_or_else(|| row.event_id.clone())
     }
 }
@@ -113,7 +113,10 @@ impl Wire for WebSocketWire {
 /// Sends rows and forwards replies until the connection ends. Returns the reason. Replies are read
 /// also while writing is blocked: on a slow network the first are acknowledged long before the last
 /// are written.
-async fn run_connection(socket: WebSocketStream<Box<dyn Stream>>, link_ends: LinkEnds) -> String {
+async fn run_connection(
+    socket: WebSocketStream<Box<dyn ByteStream>>,
+    link_ends: LinkEnds,
+) -> String {
     let (sink, stream) = socket.split();
     let pinged = Notify::new();
     tokio::select! {
@@ -122,9 +125,9 @@ async fn run_connection(socket: WebSocketStream<Box<dyn Stream>>, link_ends: Lin
     }
 }
 
-type Sink = SplitSink<WebSocketStream<Box<dyn Stream>>, Message>;
+type Sink = SplitSink<WebSocketStream<Box<dyn ByteStream>>, Message>;
 
-async fn write(mut sink: Sink, mut outgoing: Receiver<Row>, pinged: &Notify) -> String {
+async fn write(mut sink: Sink, mut outgoing: Receiver<OutboxRow>, pinged: &Notify) -> String {
     let mut rows = Vec::with_capacity(FRAMES_PER_FLUSH);
     loop {
         tokio::select! {
@@ -152,7 +155,7 @@ async fn write(mut sink: Sink, mut outgoing: Receiver<Row>, pinged: &Notify) -> 
 }
 
 async fn read(
-    mut stream: SplitStream<WebSocketStream<Box<dyn Stream>>>,
+    mut stream: SplitStream<WebSocketStream<Box<dyn ByteStream>>>,
     incoming: &Sender<Result<WireReply, String>>,
     pinged: &Notify,
 ) -> String {

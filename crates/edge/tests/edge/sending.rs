@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use admit_core::Millis;
 use admit_edge::{
-    Backoff, Dialect, Endpoint, HttpWire, Identity, Options, Outbox, Sender, SenderOptions, Status,
-    WebSocketWire,
+    Backoff, Dialect, Endpoint, HttpWire, Options, Outbox, OutboxStatus, Sender, SenderIdentity,
+    SenderOptions, WebSocketWire,
 };
 use admit_testkit::proxy::{Faults, Proxy};
 
@@ -43,14 +43,14 @@ impl World {
 
     fn send_to(&self, address: std::net::SocketAddr, ack_max: u64) -> Sender {
         let gate = Endpoint::parse(&format!("http://{address}"), None).unwrap();
-        let wire = WebSocketWire::new(gate, "/v1/ingress", Identity::default());
+        let wire = WebSocketWire::new(gate, "/v1/ingress", SenderIdentity::default());
         let ack_max = Duration::from_millis(ack_max);
         let options = SenderOptions { in_flight_max: 16, ack_max, ..SenderOptions::default() };
         Sender::start(Arc::clone(&self.outbox), Arc::new(wire), options).unwrap()
     }
 
-    fn status(&self) -> Status {
-        Status::read(&self.file, Millis(0)).unwrap()
+    fn status(&self) -> OutboxStatus {
+        OutboxStatus::read(&self.file, Millis(0)).unwrap()
     }
 
     fn depth(&self) -> u64 {
@@ -77,7 +77,7 @@ fn the_row_is_in_the_file_before_the_first_byte_is_sent() {
     let world = World::new();
     let file = world.file.clone();
     let peer = Peer::with(move |id, _| {
-        let waiting = Status::read(&file, Millis(0)).unwrap().depth;
+        let waiting = OutboxStatus::read(&file, Millis(0)).unwrap().depth;
         assert!(waiting >= 1, "{id} was sent and is not in the file");
         ack(id)
     });
@@ -349,7 +349,7 @@ fn a_session_served_serially_over_http_does_not_time_out() {
         world.enqueue(&format!("evt_{n}"), "s");
     }
     let gate = Endpoint::parse(&format!("http://{address}"), None).unwrap();
-    let wire = HttpWire::new(gate, "/v1/ingress", Identity::default(), Dialect::Skyra);
+    let wire = HttpWire::new(gate, "/v1/ingress", SenderIdentity::default(), Dialect::Skyra);
     let options =
         SenderOptions { in_flight_max: 256, ack_max: Duration::from_secs(2), ..Default::default() };
     let sender = Sender::start(Arc::clone(&world.outbox), Arc::new(wire), options).unwrap();

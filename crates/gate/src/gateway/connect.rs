@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 /// A plain or TLS stream.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+pub(super) trait GatewayStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> GatewayStream for S {}
 
 /// Address of the gateway, with TLS settings if used.
 #[derive(Clone)]
@@ -52,7 +52,7 @@ impl GatewayTls {
 
 impl GatewayAddress {
     /// Opens a connection.
-    pub(super) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    pub(super) async fn connect(&self) -> io::Result<Box<dyn GatewayStream>> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
         match &self.tls {

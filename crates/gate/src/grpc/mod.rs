@@ -77,6 +77,7 @@ pub(crate) fn status(code: Code, message: &str) -> Status {
         | Code::IdempotencyKeyInUse
         | Code::InWork
         | Code::Unhealthy
+        | Code::RunClosing
         | Code::RequestTimeout => tonic::Code::Unavailable,
         Code::InternalError => tonic::Code::Internal,
         Code::NotFound | Code::MethodNotAllowed => tonic::Code::Unimplemented,

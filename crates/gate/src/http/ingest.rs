@@ -23,10 +23,10 @@ use crate::builder::DoorMount;
 use crate::detach_on_drop::RunToCompletion;
 use crate::gate::Gate;
 use crate::ingest::Ingest;
-use crate::ingest::reconcile::{ReconcileError, Resolution};
+use crate::ingest::reconcile::{OperatorResolution, ReconcileError};
 use crate::ingest::release::{ReleaseError, ReleaseMode, not_releasable};
 use crate::peer::Peer;
-use crate::principals::Role;
+use crate::principals::{KnownPrincipal, Role};
 use crate::rate_limit::RateExceeded;
 use crate::request_permit::{NotAdmitted, RATE_EXCEEDED};
 
@@ -38,21 +38,30 @@ fn ingest(gate: &Gate) -> Option<(&Arc<DoorMount>, &Arc<Ingest>)> {
     gate.doors.iter().find_map(|mount| Some((mount, mount.effect_target.ingest.as_ref()?)))
 }
 
-/// Whether errors at a path are in the format of the ingestion gate's contract.
-pub(super) fn is_ingestion_query(path: &str) -> bool {
-    matches!(path, "/v1/ops/lookup" | "/v1/ops/health")
+/// Whether errors at a path are in the format of the ingestion gate's contract: lookup, health and
+/// scenario runs.
+fn is_contract_route(path: &str) -> bool {
+    matches!(path, "/v1/ops/lookup" | "/v1/ops/health" | "/runs") || path.starts_with("/runs/")
 }
 
-/// Returns a refusal in the format of the ingestion gate, if it is configured.
-pub(super) fn refuse(gate: &Gate, code: Code, message: &str) -> Option<Reply> {
-    ingest(gate).map(|(door, _)| gate.refuse(door, code, message, gate.next_hint_seed()))
+/// Returns a refusal in the format of the ingestion gate, if it is configured and defines the errors at
+/// this path.
+pub(super) fn refuse_at(
+    gate: &Gate,
+    path: &str,
+    code: Code,
+    message: &str,
+    wait_seconds: u32,
+) -> Option<Reply> {
+    let (door, _) = ingest(gate).filter(|_| is_contract_route(path))?;
+    Some(gate.refuse(door, code, message, gate.hint_after(wait_seconds)))
 }
 
 /// Authorizes a lookup or health request; errors are in the format of the contract.
 fn authorize_query<'g>(
     gate: &'g Gate,
     head: &Parts,
-) -> Result<(&'g Arc<DoorMount>, &'g Arc<Ingest>), RouteReply> {
+) -> Result<(&'g Arc<DoorMount>, &'g Arc<Ingest>, &'g KnownPrincipal), RouteReply> {
     let Some((door, ingest)) = ingest(gate) else {
         return Err(RouteReply::not_found(gate, "the ingestion gate is not configured"));
     };
@@ -73,7 +82,7 @@ fn authorize_query<'g>(
         );
     match known {
         Ok(known) => match gate.rates.allow(known.index, gate.clock.now()) {
-            Ok(()) => Ok((door, ingest)),
+            Ok(()) => Ok((door, ingest, known)),
             Err(RateExceeded { retry_after_seconds }) => {
                 let NotAdmitted { code, message, .. } = RATE_EXCEEDED;
                 let hint = gate.hint_after(retry_after_seconds);
@@ -90,12 +99,15 @@ fn authorize_query<'g>(
     }
 }
 
-/// `GET /v1/ops/health`: GREEN, AMBER or RED, with reasons.
+/// `GET /v1/ops/health`: GREEN, AMBER or RED, with reasons. Details name paths of this machine, so
+/// only operators get them.
 pub(super) async fn health(State(gate): State<Arc<Gate>>, head: Parts) -> RouteReply {
     match authorize_query(&gate, &head) {
-        Ok((_, ingest)) => {
+        Ok((_, ingest, known)) => {
             let mut health = ingest.health().to_object();
-            if let Some(error) = ingest.bus_error() {
+            if known.has(Role::Operate)
+                && let Some(error) = ingest.bus_error()
+            {
                 health.push("details", vec![error]);
             }
             RouteReply::object(200, &health)
@@ -106,7 +118,7 @@ pub(super) async fn health(State(gate): State<Arc<Gate>>, head: Parts) -> RouteR
 
 /// `GET /v1/ops/lookup?event_id=|receipt_id=|dedupe_key=`: one receipt, or null.
 pub(super) async fn lookup(State(gate): State<Arc<Gate>>, head: Parts) -> RouteReply {
-    let (door, ingest) = match authorize_query(&gate, &head) {
+    let (door, ingest, _) = match authorize_query(&gate, &head) {
         Ok(found) => found,
         Err(routed) => return routed,
     };
@@ -281,19 +293,19 @@ impl OperatorRequest {
         self.members.get(name).and_then(Value::as_str).map(str::to_owned)
     }
 
-    pub(super) fn resolution(&self) -> Result<Resolution, &'static str> {
+    pub(super) fn resolution(&self) -> Result<OperatorResolution, &'static str> {
         match self.text("resolution").as_deref() {
-            Some("absent") => Ok(Resolution::Absent),
+            Some("absent") => Ok(OperatorResolution::Absent),
             Some("found") => {
                 let partition = self.members.get("partition").and_then(Value::as_u64);
                 let partition = partition.and_then(|partition| u32::try_from(partition).ok());
                 let has = |name| self.members.contains_key(name);
                 match (partition, self.text("offset")) {
                     (None, None) if !has("partition") && !has("offset") => {
-                        Ok(Resolution::Found(None))
+                        Ok(OperatorResolution::Found(None))
                     }
                     (Some(partition), Some(offset)) => {
-                        Ok(Resolution::Found(Some((partition, offset))))
+                        Ok(OperatorResolution::Found(Some((partition, offset))))
                     }
                     _ => Err("partition (a number) and offset (a string) must be given together"),
                 }

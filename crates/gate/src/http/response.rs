@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use serde::Serialize;
 
+use super::ingest;
 use crate::gate::{Gate, add_retry_after};
 
 /// Response of the server: a complete body at doors, or a response of the router.
@@ -51,6 +52,24 @@ pub(super) fn refuse_after(gate: &Gate, code: Code, message: &str, wait_seconds:
         false => 0,
     };
     general(code, message, retry_after)
+}
+
+/// Returns the refusal of a request at `path`: [`refuse`], or in the format of the ingestion gate where its
+/// contract defines the errors.
+pub(super) fn refuse_at(gate: &Gate, path: &str, code: Code, message: &str) -> Reply {
+    refuse_at_after(gate, path, code, message, 0)
+}
+
+/// Same, with a retry hint of at least `wait_seconds`.
+pub(super) fn refuse_at_after(
+    gate: &Gate,
+    path: &str,
+    code: Code,
+    message: &str,
+    wait_seconds: u32,
+) -> Reply {
+    ingest::refuse_at(gate, path, code, message, wait_seconds)
+        .unwrap_or_else(|| refuse_after(gate, code, message, wait_seconds))
 }
 
 /// Returns `value` as a JSON reply.

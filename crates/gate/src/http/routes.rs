@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_contracts::Reply;
 use admit_core::Code;
 use axum::Router;
 use axum::body::Body;
@@ -141,9 +140,9 @@ pub(super) async fn handle_request(
 async fn route_request(context: &ConnectionContext, mut request: Request<Body>) -> GateResponse {
     let gate = &context.server.gate;
     let is_health = matches!(request.uri().path(), "/livez" | "/readyz" | "/healthz");
-    let is_ingestion_query = ingest::is_ingestion_query(request.uri().path());
+    let uri = request.uri().clone();
     if let Some(reason) = context.connection_refusal().filter(|_| !is_health) {
-        let refused = refuse_at(gate, is_ingestion_query, Code::Overloaded, reason.message());
+        let refused = response::refuse_at(gate, uri.path(), Code::Overloaded, reason.message());
         return response::from_reply(refused);
     }
     let is_post = request.method() == Method::POST;
@@ -173,35 +172,20 @@ async fn route_request(context: &ConnectionContext, mut request: Request<Body>) 
         Ok(Err(never)) => match never {},
         Err(_) => {
             let message = "timeout waiting for the ledger";
-            response::from_reply(refuse_at(
-                gate,
-                is_ingestion_query,
-                Code::LedgerUnavailable,
-                message,
-            ))
+            let code = Code::LedgerUnavailable;
+            response::from_reply(response::refuse_at(gate, uri.path(), code, message))
         }
     }
 }
 
-async fn unknown_route(State(gate): State<Arc<Gate>>) -> RouteReply {
-    RouteReply(response::refuse(&gate, Code::NotFound, "no route at this path"))
+async fn unknown_route(State(gate): State<Arc<Gate>>, uri: Uri) -> RouteReply {
+    let message = "no route at this path";
+    RouteReply(response::refuse_at(&gate, uri.path(), Code::NotFound, message))
 }
 
 async fn unknown_method(State(gate): State<Arc<Gate>>, uri: Uri) -> RouteReply {
     let message = "method not allowed at this path";
-    RouteReply(refuse_at(
-        &gate,
-        ingest::is_ingestion_query(uri.path()),
-        Code::MethodNotAllowed,
-        message,
-    ))
-}
-
-/// Returns an error in the general format, or in that of the ingestion gate for its lookup and health routes.
-fn refuse_at(gate: &Gate, is_ingestion_query: bool, code: Code, message: &str) -> Reply {
-    let contract_reply =
-        if is_ingestion_query { ingest::refuse(gate, code, message) } else { None };
-    contract_reply.unwrap_or_else(|| response::refuse(gate, code, message))
+    RouteReply(response::refuse_at(&gate, uri.path(), Code::MethodNotAllowed, message))
 }
 
 #[cfg(test)]

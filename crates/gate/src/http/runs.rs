@@ -36,17 +36,22 @@ impl FromRequestParts<Arc<Gate>> for RunOperator {
     }
 }
 
+/// Path of these routes, whose errors are in the format of the ingestion gate.
+const RUNS: &str = "/runs";
+
+fn refused(gate: &Gate, code: Code, message: &str) -> RouteReply {
+    RouteReply(response::refuse_at(gate, RUNS, code, message))
+}
+
 fn runner(gate: &Gate) -> Result<&Arc<dyn ScenarioRunner>, RouteReply> {
-    gate.runner
-        .as_ref()
-        .ok_or_else(|| RouteReply::not_found(gate, "the scenario runner is not configured"))
+    let message = "the scenario runner is not configured";
+    gate.runner.as_ref().ok_or_else(|| refused(gate, Code::NotFound, message))
 }
 
 /// Checks that the gate is not draining and that the content type is JSON.
 fn check_request(gate: &Gate, headers: &HeaderMap) -> Result<(), RouteReply> {
-    let refused = |code, message: &str| RouteReply(response::refuse(gate, code, message));
     if gate.is_draining() {
-        return Err(refused(Code::Draining, "the gate is shutting down"));
+        return Err(refused(gate, Code::Draining, "the gate is shutting down"));
     }
     // Browsers send this content type to another origin only after a CORS preflight.
     let is_json = headers.get(header::CONTENT_TYPE).is_some_and(|value| {
@@ -55,7 +60,7 @@ fn check_request(gate: &Gate, headers: &HeaderMap) -> Result<(), RouteReply> {
     if is_json {
         return Ok(());
     }
-    Err(refused(Code::UnsupportedMediaType, "the content type must be application/json"))
+    Err(refused(gate, Code::UnsupportedMediaType, "the content type must be application/json"))
 }
 
 /// `POST /runs`: submits a run. If that takes longer than a reply may, the reply is the status of the run,
@@ -75,14 +80,13 @@ pub(super) async fn submit(
     let work = RunToCompletion::new(gate.tasks.clone(), Arc::clone(&runner).submit(body));
     match timeout(gate.limits.answer_max() / 2, work).await {
         Ok(Ok(reply)) => RouteReply(reply),
-        Ok(Err(fault)) => RouteReply::fault(&gate, &fault),
+        Ok(Err(fault)) => RouteReply::fault_at(&gate, RUNS, &fault),
         Err(_) => match run {
             Some(run) => reply(&gate, runner.status(run)).await,
-            None => RouteReply(response::refuse(
-                &gate,
-                Code::LedgerUnavailable,
-                "timeout waiting for the scenario runner",
-            )),
+            None => {
+                let message = "timeout waiting for the scenario runner";
+                refused(&gate, Code::LedgerUnavailable, message)
+            }
         },
     }
 }
@@ -105,7 +109,7 @@ pub(super) async fn reemit(
         Some(Ok(name)) => name.to_owned(),
         Some(Err(_)) => {
             let message = "X-SR-Actor must be visible ASCII";
-            return RouteReply(response::refuse(&gate, Code::InvalidRequest, message));
+            return refused(&gate, Code::InvalidRequest, message);
         }
     };
     let by = Actor { name, principal: operator.name };
@@ -123,7 +127,7 @@ pub(super) async fn status(
     PathParams(run_id): PathParams<String>,
 ) -> RouteReply {
     if !reader.may_see(&Ingest::door()) {
-        return RouteReply::not_found(&gate, "the ingestion gate is not configured");
+        return refused(&gate, Code::NotFound, "the ingestion gate is not configured");
     }
     match runner(&gate) {
         Ok(runner) => reply(&gate, Arc::clone(runner).status(run_id)).await,
@@ -134,6 +138,6 @@ pub(super) async fn status(
 async fn reply(gate: &Gate, work: RunnerFuture) -> RouteReply {
     match work.await {
         Ok(reply) => RouteReply(reply),
-        Err(fault) => RouteReply::fault(gate, &fault),
+        Err(fault) => RouteReply::fault_at(gate, RUNS, &fault),
     }
 }

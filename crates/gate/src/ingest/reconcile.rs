@@ -54,7 +54,7 @@ pub(crate) enum BusFinding {
 
 /// Resolution by an operator.
 #[derive(Clone, Debug)]
-pub(crate) enum Resolution {
+pub(crate) enum OperatorResolution {
     /// Published; with partition and offset if the bus does not determine them.
     Found(Option<(u32, String)>),
     /// Not published.
@@ -188,7 +188,7 @@ impl Ingest {
     pub(crate) async fn reconcile(
         self: &Arc<Self>,
         dedupe_key: &str,
-        resolution: Resolution,
+        resolution: OperatorResolution,
         by: Attribution,
     ) -> Result<ReconciledAdmission, ReconcileError> {
         let key = names::key(&Self::door(), dedupe_key);
@@ -227,12 +227,12 @@ impl Ingest {
         &self,
         publish: &AmbiguousPublish,
         finding: &BusFinding,
-        resolution: Resolution,
+        resolution: OperatorResolution,
     ) -> Result<(ReconcileOutcome, Evidence), ReconcileError> {
         let refused = |message: String| Err(ReconcileError::Refused(message));
         let now = self.clock.now();
         match (resolution, finding) {
-            (Resolution::Found(None), BusFinding::Present(references)) => {
+            (OperatorResolution::Found(None), BusFinding::Present(references)) => {
                 match references.as_slice() {
                     [only] => Ok((
                         ReconcileOutcome::Done,
@@ -244,7 +244,10 @@ impl Ingest {
                     )),
                 }
             }
-            (Resolution::Found(Some((partition, offset))), BusFinding::Present(references)) => {
+            (
+                OperatorResolution::Found(Some((partition, offset))),
+                BusFinding::Present(references),
+            ) => {
                 let is_it = |at: &&EbRef| at.partition == partition && at.offset == offset;
                 match references.iter().find(is_it) {
                     Some(at) => Ok((
@@ -254,22 +257,22 @@ impl Ingest {
                     None => refused("the bus has it at another offset".to_owned()),
                 }
             }
-            (Resolution::Found(Some((partition, offset))), BusFinding::Undetermined(_)) => {
+            (OperatorResolution::Found(Some((partition, offset))), BusFinding::Undetermined(_)) => {
                 let topic = publish.plan.topic.to_string();
                 let offset_kind = self.bus.offset_kind();
                 let at = Reference { topic, partition, offset, offset_kind, published_at: None };
                 Ok((ReconcileOutcome::Done, CommitEvidence::at(eb_ref(&at), now).to_evidence()))
             }
-            (Resolution::Found(_), BusFinding::Absent) => {
+            (OperatorResolution::Found(_), BusFinding::Absent) => {
                 refused("the bus does not have it".to_owned())
             }
-            (Resolution::Found(None), BusFinding::Undetermined(reason)) => refused(format!(
-                "the bus cannot determine it ({reason}); specify partition and offset"
-            )),
-            (Resolution::Absent, BusFinding::Present(_)) => {
+            (OperatorResolution::Found(None), BusFinding::Undetermined(reason)) => refused(
+                format!("the bus cannot determine it ({reason}); specify partition and offset"),
+            ),
+            (OperatorResolution::Absent, BusFinding::Present(_)) => {
                 refused("the bus has it; resolve it as found".to_owned())
             }
-            (Resolution::Absent, BusFinding::Absent | BusFinding::Undetermined(_)) => {
+            (OperatorResolution::Absent, BusFinding::Absent | BusFinding::Undetermined(_)) => {
                 match self.may_still_land(publish) {
                     Some(why) => refused(format!("it may still be published: {why}")),
                     None => {

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::Publisher;
+use super::reconcile::with_end;
 use crate::bus_call::BusCall;
 use crate::rounds;
 
@@ -194,7 +195,7 @@ impl Publisher {
             let (outcome, evidence, reason) = self.evidence(published);
             let attempt = publication.state.attempt();
             let step = Step::Settle { attempt, outcome, evidence, reply: None };
-            PublicationStep { n: publication.n, step, reason }
+            with_end(publication.n, step, reason)
         });
         self.settle(steps.collect()).await;
         Ok(publications.len())
@@ -234,7 +235,7 @@ impl Publisher {
             let steps = attempts.iter().zip(&late).map(|((n, attempt), published)| {
                 let (_, evidence, reason) = publisher.evidence(published);
                 let step = Step::Evidence { attempt: *attempt, evidence };
-                PublicationStep { n: *n, step, reason }
+                with_end(*n, step, reason)
             });
             let steps: Vec<_> = steps.collect();
             if !steps.is_empty() {
@@ -294,17 +295,17 @@ impl Publisher {
             let (outcome, evidence) = (Outcome::Ambiguous, unknown_evidence(NOT_BEGUN, true));
             let step = Step::Settle { attempt, outcome, evidence, reply: None };
             let reason = Some(PUBLISH_NOT_WRITTEN);
-            self.persist(vec![PublicationStep { n, step, reason }]).await;
+            self.persist(vec![with_end(n, step, reason)]).await;
         }
     }
 
     /// Settles publications. Those that another gate has recovered meanwhile are stored as evidence only.
     async fn settle(&self, batch: Vec<PublicationStep>) {
         let mut late = Vec::new();
-        for (PublicationStep { n, step, reason }, illegal) in self.persist(batch).await {
+        for (PublicationStep { n, step, reason, .. }, illegal) in self.persist(batch).await {
             let Step::Settle { attempt, evidence, .. } = step else { continue };
             tracing::error!(n, %illegal, "illegal transition of a publication: state changed concurrently; storing evidence only");
-            late.push(PublicationStep { n, step: Step::Evidence { attempt, evidence }, reason });
+            late.push(with_end(n, Step::Evidence { attempt, evidence }, reason));
         }
         if !late.is_empty() {
             self.persist(late).await;

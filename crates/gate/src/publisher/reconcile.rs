@@ -9,14 +9,29 @@ use admit_contracts::rounds::DOOR;
 use admit_core::effect::{Attribution, EffectState, IllegalStep, ReconcileOutcome, Step};
 use admit_core::json::{self, Object, Value};
 use admit_core::{Evidence, Fault, Millis};
-use admit_ledger::publications::{Publication, PublicationCounts, PublicationStep};
+use admit_ledger::publications::{BusEnd, Publication, PublicationCounts, PublicationStep};
 
 use super::Publisher;
 use super::publish_loop::{reference_object, unknown_evidence};
-use crate::ingest::reconcile::{ReconcileError, Resolution};
+use crate::ingest::reconcile::{OperatorResolution, ReconcileError};
 
 /// Tolerance for clock differences between ledger and bus.
 const CLOCK_SKEW_MS: i64 = 60_000;
+
+/// A step, with the end of the topic if its evidence is a position on a bus that counts messages.
+pub(super) fn with_end(n: u64, step: Step, reason: Option<&'static str>) -> PublicationStep {
+    let acknowledged = match &step {
+        Step::Settle { evidence, .. }
+        | Step::Reconcile { evidence, .. }
+        | Step::Evidence { evidence, .. } => reference_of(evidence),
+        Step::Begin { .. } | Step::Renew | Step::ReplayUndone(_) | Step::Replay(_) => None,
+    };
+    let acknowledged = acknowledged.and_then(|at| {
+        let messages = at.messages_up_to()?;
+        Some(BusEnd { topic: at.topic, messages })
+    });
+    PublicationStep { n, step, reason, acknowledged }
+}
 
 /// An ambiguous publication with its lookup on the bus.
 pub(crate) struct AmbiguousPublication {
@@ -95,7 +110,7 @@ impl Publisher {
     pub(crate) async fn reconcile(
         &self,
         dedupe_key: &str,
-        resolution: Resolution,
+        resolution: OperatorResolution,
         by: Attribution,
     ) -> Result<Publication, ReconcileError> {
         let found = self.ledger.publication(DOOR.to_owned(), dedupe_key.to_owned()).await?;
@@ -112,8 +127,7 @@ impl Publisher {
         let (found, evidence) =
             ambiguous_publication.decide(resolution).map_err(ReconcileError::Refused)?;
         let step = Step::Reconcile { by, found, evidence };
-        let batch =
-            vec![PublicationStep { n: ambiguous_publication.publication.n, step, reason: None }];
+        let batch = vec![with_end(ambiguous_publication.publication.n, step, None)];
         let results = self.ledger.step_publications(batch, self.clock.now()).await?;
         match results.into_iter().next() {
             Some(Ok(publication)) => {
@@ -133,23 +147,26 @@ impl Publisher {
 
 impl AmbiguousPublication {
     /// Checks a resolution against the lookup on the bus. Returns the outcome and its evidence.
-    fn decide(&self, resolution: Resolution) -> Result<(ReconcileOutcome, Evidence), String> {
+    fn decide(
+        &self,
+        resolution: OperatorResolution,
+    ) -> Result<(ReconcileOutcome, Evidence), String> {
         let done =
             |at: &Reference| Ok((ReconcileOutcome::Done, Evidence::of(&reference_object(at))));
         match (resolution, &self.found) {
-            (Resolution::Absent, SearchResult::Found(_)) => {
+            (OperatorResolution::Absent, SearchResult::Found(_)) => {
                 Err("the bus has it; resolve it as found".to_owned())
             }
-            (Resolution::Absent, SearchResult::Absent | SearchResult::Unknown { .. }) => {
+            (OperatorResolution::Absent, SearchResult::Absent | SearchResult::Unknown { .. }) => {
                 match self.may_still_land {
                     Some(why) => Err(format!("it may still be published: {why}")),
                     None => Ok((ReconcileOutcome::Refused, unknown_evidence("found absent", true))),
                 }
             }
-            (Resolution::Found(_), SearchResult::Absent) => {
+            (OperatorResolution::Found(_), SearchResult::Absent) => {
                 Err("the bus does not have it".to_owned())
             }
-            (Resolution::Found(None), SearchResult::Found(references)) => {
+            (OperatorResolution::Found(None), SearchResult::Found(references)) => {
                 match references.as_slice() {
                     [only] => done(only),
                     _ => Err(format!(
@@ -158,17 +175,23 @@ impl AmbiguousPublication {
                     )),
                 }
             }
-            (Resolution::Found(None), SearchResult::Unknown { reason }) => {
+            (OperatorResolution::Found(None), SearchResult::Unknown { reason }) => {
                 Err(format!("the bus cannot determine it ({reason}); specify partition and offset"))
             }
-            (Resolution::Found(Some((partition, offset))), SearchResult::Found(references)) => {
+            (
+                OperatorResolution::Found(Some((partition, offset))),
+                SearchResult::Found(references),
+            ) => {
                 let is_it = |at: &&Reference| at.partition == partition && at.offset == offset;
                 match references.iter().find(is_it) {
                     Some(at) => done(at),
                     None => Err("the bus has it at another offset".to_owned()),
                 }
             }
-            (Resolution::Found(Some((partition, offset))), SearchResult::Unknown { .. }) => {
+            (
+                OperatorResolution::Found(Some((partition, offset))),
+                SearchResult::Unknown { .. },
+            ) => {
                 let evidence = Object::from_iter([
                     ("topic", Value::from(self.publication.topic.clone())),
                     ("partition", partition.into()),

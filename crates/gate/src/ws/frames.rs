@@ -39,7 +39,7 @@ pub(super) enum WsMessage {
 pub(super) enum FrameError {
     /// Protocol violation.
     Protocol(&'static str),
-    /// A message exceeds the excess limit.
+    /// The discarded part of a message exceeds its own limit.
     ExcessTooLarge,
     /// The connection failed or was closed.
     Disconnected(io::Error),

@@ -17,5 +17,6 @@ mod read;
 mod test_server;
 mod tls;
 mod unix_socket;
+mod vetting;
 mod write_behind;
 mod write_only_artifacts;

@@ -14,7 +14,7 @@ use admit_gate::publisher::{Publisher, PublisherParts, PublisherSettings};
 use admit_gate::{DoorMount, DrainReport, Gate, GateParts, Limits, Principals, ServeError, serve};
 use admit_ledger::sqlite::{Options, SqliteLedger};
 use admit_testkit::clock::ManualClock;
-use admit_testkit::faulty_bus::{FaultyBus, Trouble};
+use admit_testkit::faulty_bus::{FaultyBus, MessageFault};
 use http::HeaderName;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -242,7 +242,7 @@ async fn while_the_bus_is_down_no_publication_starts_or_becomes_ambiguous() {
 #[tokio::test]
 async fn an_unknown_outcome_is_visible_everywhere_and_is_not_retried() {
     let server = RoundsServer::new().await;
-    server.bus.next([Some(Trouble::AcceptThenCut)]);
+    server.bus.next([Some(MessageFault::AcceptThenCut)]);
     let id = server.opened().await;
     server.advance_settle_time();
     let round = server.wait_for_state(&id, "publish_failed").await;
@@ -278,7 +278,7 @@ async fn an_unknown_outcome_is_visible_everywhere_and_is_not_retried() {
 #[tokio::test]
 async fn an_absent_publication_is_sent_again_after_an_operator_releases_it() {
     let server = RoundsServer::new().await;
-    server.bus.next([Some(Trouble::Refuse)]);
+    server.bus.next([Some(MessageFault::Refuse)]);
     let id = server.opened().await;
     server.advance_settle_time();
     let round = server.wait_for_state(&id, "publish_failed").await;
@@ -300,7 +300,7 @@ async fn an_absent_publication_is_sent_again_after_an_operator_releases_it() {
 #[tokio::test]
 async fn a_late_bus_reply_is_stored_as_evidence_and_changes_no_state() {
     let server = RoundsServer::with_publish_wait(Duration::from_millis(100)).await;
-    server.bus.next([Some(Trouble::AnswerLate)]);
+    server.bus.next([Some(MessageFault::AnswerLate)]);
     let id = server.opened().await;
     server.advance_settle_time();
     server.wait_for_state(&id, "publish_failed").await;

@@ -19,12 +19,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::{Client, Response};
 use crate::fakes::{FakeContract, MemoryLedger, PanickingContract};
+use crate::vetting::BlockingContract;
 
 /// A running gate. Dropping it stops the gate.
 pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
     pub(crate) gate: Arc<Gate>,
     pub(crate) ledger: Arc<MemoryLedger>,
+    /// Contract of the door at `/blocking`.
+    pub(crate) blocking: Arc<BlockingContract>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) shutdown: CancellationToken,
     served: JoinSet<Result<DrainReport, ServeError>>,
@@ -83,6 +86,7 @@ impl TestServer {
         let configs: Vec<PrincipalConfig> =
             configs.iter().map(|config| serde_json::from_str(config).expect("a config")).collect();
         let ledger = Arc::new(MemoryLedger::default());
+        let blocking = Arc::new(BlockingContract::default());
         let clock = Arc::new(ManualClock::at(Millis(1_771_524_842_123)));
         let gate = Gate::new(GateParts {
             ledger: Arc::<MemoryLedger>::clone(&ledger),
@@ -90,6 +94,7 @@ impl TestServer {
                 mount("test", "/door", Arc::new(FakeContract)),
                 mount("other", "/other", Arc::new(FakeContract)),
                 mount("panicking", "/panicking", Arc::new(PanickingContract)),
+                mount("blocking", "/blocking", Arc::<BlockingContract>::clone(&blocking)),
             ],
             principals: Principals::load(&configs, Path::new(".")).expect("usable principals"),
             limits,
@@ -102,7 +107,7 @@ impl TestServer {
         let shutdown = CancellationToken::new();
         let mut served = JoinSet::new();
         served.spawn(serve(listeners, Arc::clone(&gate), shutdown.clone()));
-        Self { address, gate, ledger, clock, shutdown, served }
+        Self { address, gate, ledger, blocking, clock, shutdown, served }
     }
 
     pub(crate) async fn client(&self) -> Client {

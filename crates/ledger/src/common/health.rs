@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_that_takes_too_long_makes_unhealthy_until_it_ends() {
+    fn a_slow_commit_makes_the_ledger_unhealthy_until_it_ends() {
         const SHORT: Duration = Duration::from_millis(1);
         let health = Health::new();
         health.begins();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_goes_through_heals_what_may_pass_and_nothing_else() {
+    fn a_successful_commit_clears_only_transient_faults() {
         let fault = Fault::new(FaultKind::LedgerUnavailable, "full");
         let health = Health::new();
         health.failed(&fault);

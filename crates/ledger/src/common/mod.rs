@@ -20,7 +20,7 @@ pub(crate) use quota::refusal_cost;
 
 /// Schema versions before and after a migration; zero is an empty database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Migrated {
+pub struct SchemaMigration {
     /// Number of migrations applied before.
     pub from: usize,
     /// Number of migrations applied now.

@@ -100,7 +100,7 @@ pub(crate) trait SweepStore: Sync {
         &self,
         now: Millis,
         rows_max: usize,
-    ) -> impl Future<Output = Result<Vec<Deferred>, Fault>> + Send;
+    ) -> impl Future<Output = Result<Vec<DeferredAdmission>, Fault>> + Send;
 
     /// Removes a slice, through the writer.
     fn remove(
@@ -124,7 +124,7 @@ pub(crate) struct RetainedBody {
 }
 
 /// A deferred admission: due time, seq, and the admission if it exists.
-pub(crate) type Deferred = (Millis, Seq, Option<RetainedAdmission>);
+pub(crate) type DeferredAdmission = (Millis, Seq, Option<RetainedAdmission>);
 
 impl Sweeper {
     /// A sweeper that continues at these cursors.

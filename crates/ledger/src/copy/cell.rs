@@ -4,7 +4,7 @@ use admit_core::Digest;
 
 /// Value of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Cell<'r> {
+pub(crate) enum CopyCell<'r> {
     Null,
     Integer(i64),
     Real(f64),
@@ -38,13 +38,13 @@ impl Kind {
 }
 
 /// Parses a number in the form of both databases; integral values become integers.
-pub(crate) fn number(text: &str) -> Option<Cell<'static>> {
+pub(crate) fn number(text: &str) -> Option<CopyCell<'static>> {
     let text = text.trim();
     if let Ok(whole) = text.parse() {
-        return Some(Cell::Integer(whole));
+        return Some(CopyCell::Integer(whole));
     }
     let real: f64 = text.parse().ok().filter(|real: &f64| real.is_finite())?;
-    Some(if real == 0.0 { Cell::Integer(0) } else { Cell::Real(real) })
+    Some(if real == 0.0 { CopyCell::Integer(0) } else { CopyCell::Real(real) })
 }
 
 /// Order-independent checksum of rows: their number, and the sum of their digests. Detects changed, lost and
@@ -57,7 +57,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Adds a row.
-    pub(crate) fn add(&mut self, cells: &[Cell<'_>], scratch: &mut Vec<u8>) {
+    pub(crate) fn add(&mut self, cells: &[CopyCell<'_>], scratch: &mut Vec<u8>) {
         scratch.clear();
         for cell in cells {
             encode(*cell, scratch);
@@ -76,21 +76,21 @@ impl Tally {
 }
 
 /// Encodes a cell so that no two rows have the same encoding.
-fn encode(cell: Cell<'_>, into: &mut Vec<u8>) {
+fn encode(cell: CopyCell<'_>, into: &mut Vec<u8>) {
     let (tag, bytes): (u8, &[u8]) = match cell {
-        Cell::Null => (b'n', &[]),
-        Cell::Integer(whole) => {
+        CopyCell::Null => (b'n', &[]),
+        CopyCell::Integer(whole) => {
             into.push(b'i');
             into.extend(whole.to_be_bytes());
             return;
         }
-        Cell::Real(real) => {
+        CopyCell::Real(real) => {
             into.push(b'r');
             into.extend(real.to_bits().to_be_bytes());
             return;
         }
-        Cell::Text(text) => (b't', text.as_bytes()),
-        Cell::Blob(bytes) => (b'b', bytes),
+        CopyCell::Text(text) => (b't', text.as_bytes()),
+        CopyCell::Blob(bytes) => (b'b', bytes),
     };
     into.push(tag);
     into.extend((bytes.len() as u64).to_be_bytes());
@@ -101,7 +101,7 @@ fn encode(cell: Cell<'_>, into: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn tally(rows: &[&[Cell<'_>]]) -> Tally {
+    fn tally(rows: &[&[CopyCell<'_>]]) -> Tally {
         let (mut tally, mut scratch) = (Tally::default(), Vec::new());
         rows.iter().for_each(|row| tally.add(row, &mut scratch));
         tally
@@ -109,21 +109,22 @@ mod tests {
 
     #[test]
     fn a_tally_ignores_the_order_and_detects_every_change() {
-        let (a, b) = ([Cell::Integer(1), Cell::Text("x")], [Cell::Null, Cell::Blob(b"x")]);
+        let (a, b) =
+            ([CopyCell::Integer(1), CopyCell::Text("x")], [CopyCell::Null, CopyCell::Blob(b"x")]);
         assert_eq!(tally(&[&a, &b]), tally(&[&b, &a]));
         assert_ne!(tally(&[&a, &b]), tally(&[&a, &a]));
         assert_ne!(tally(&[&a]), tally(&[&a, &a]), "a row twice is not once");
-        let split = [Cell::Text("ab"), Cell::Text("c")];
-        let other = [Cell::Text("a"), Cell::Text("bc")];
+        let split = [CopyCell::Text("ab"), CopyCell::Text("c")];
+        let other = [CopyCell::Text("a"), CopyCell::Text("bc")];
         assert_ne!(tally(&[&split]), tally(&[&other]));
-        assert_ne!(tally(&[&[Cell::Text("1")]]), tally(&[&[Cell::Integer(1)]]));
+        assert_ne!(tally(&[&[CopyCell::Text("1")]]), tally(&[&[CopyCell::Integer(1)]]));
     }
 
     #[test]
     fn numbers_are_equal_in_every_notation() {
-        assert_eq!(number("7"), Some(Cell::Integer(7)));
-        assert_eq!(number(" -0.0"), Some(Cell::Integer(0)));
-        assert_eq!(number("2.5"), Some(Cell::Real(2.5)));
+        assert_eq!(number("7"), Some(CopyCell::Integer(7)));
+        assert_eq!(number(" -0.0"), Some(CopyCell::Integer(0)));
+        assert_eq!(number("2.5"), Some(CopyCell::Real(2.5)));
         assert_eq!(number("inf"), None);
         assert_eq!(number("e1"), None);
     }

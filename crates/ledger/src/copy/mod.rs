@@ -16,7 +16,7 @@ use bytes::Bytes;
 use crate::postgres::copy_target::{Column, CopyTarget, Head, TargetError, write_cell};
 use crate::sqlite::copy_source::CopySource;
 use crate::{postgres, sqlite};
-use cell::{Cell, Kind, Tally};
+use cell::{CopyCell, Kind, Tally};
 use plan::{NOT_COPIED, PLANS, TablePlan};
 
 /// Bytes sent at a time.
@@ -56,7 +56,7 @@ pub struct CopiedTable {
 /// Result of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedLedger {
-    /// The number that names the ledger.
+    /// Random tag of the ledger.
     pub tag: u32,
     /// The last seq.
     pub last_seq: Seq,
@@ -316,7 +316,7 @@ impl<'c> TableCopy<'c> {
     fn add(
         &mut self,
         columns: &[Column],
-        cells: &[Cell<'_>],
+        cells: &[CopyCell<'_>],
         chunk: &mut Vec<u8>,
         scratch: &mut Vec<u8>,
     ) -> Result<bool, CopyError> {
@@ -336,7 +336,7 @@ impl<'c> TableCopy<'c> {
                 }
                 None => {
                     unfit += 1;
-                    Cell::Null
+                    CopyCell::Null
                 }
             };
             fitted.push(cell);
@@ -349,7 +349,7 @@ impl<'c> TableCopy<'c> {
             write_cell(*cell, chunk);
         }
         chunk.push(b'\n');
-        let compared: Vec<Cell<'_>> = columns
+        let compared: Vec<CopyCell<'_>> = columns
             .iter()
             .zip(fitted)
             .filter(|(column, _)| column.kind != Kind::Beside)
@@ -395,16 +395,16 @@ fn expression(plan: &TablePlan, column: &Column) -> String {
 }
 
 /// Converts a value to the type of its column, equal in both ledgers.
-fn convert(kind: Kind, cell: Cell<'_>) -> Option<Cell<'_>> {
+fn convert(kind: Kind, cell: CopyCell<'_>) -> Option<CopyCell<'_>> {
     Some(match (kind, cell) {
-        (_, Cell::Null)
-        | (Kind::Integer, Cell::Integer(_))
-        | (Kind::Text | Kind::Beside, Cell::Text(_))
-        | (Kind::Bytes, Cell::Blob(_))
-        | (Kind::Number, Cell::Integer(_)) => cell,
-        (Kind::Number, Cell::Real(real)) => cell::number(&real.to_string())?,
-        (Kind::Number, Cell::Text(text)) => cell::number(text)?,
-        (Kind::Bytes, Cell::Text(text)) => Cell::Blob(text.as_bytes()),
+        (_, CopyCell::Null)
+        | (Kind::Integer, CopyCell::Integer(_))
+        | (Kind::Text | Kind::Beside, CopyCell::Text(_))
+        | (Kind::Bytes, CopyCell::Blob(_))
+        | (Kind::Number, CopyCell::Integer(_)) => cell,
+        (Kind::Number, CopyCell::Real(real)) => cell::number(&real.to_string())?,
+        (Kind::Number, CopyCell::Text(text)) => cell::number(text)?,
+        (Kind::Bytes, CopyCell::Text(text)) => CopyCell::Blob(text.as_bytes()),
         _ => return None,
     })
 }

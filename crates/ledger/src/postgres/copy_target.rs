@@ -12,7 +12,7 @@ use super::head_lock::{self, Position};
 use super::migrate::Schema;
 use super::partitions::Partitions;
 use super::{OpenError, Options, connect_once, nul_escape, sql};
-use crate::copy::cell::{Cell, Kind, number};
+use crate::copy::cell::{CopyCell, Kind, number};
 
 /// Timeout of statements: checking a large table may take long, and nothing else uses the database.
 const STATEMENT_MAX: Duration = Duration::from_secs(6 * 60 * 60);
@@ -121,7 +121,7 @@ impl CopyTarget {
         table: &str,
         columns: &[Column],
         fetch_rows: u64,
-        mut each: impl FnMut(&[Cell<'_>]),
+        mut each: impl FnMut(&[CopyCell<'_>]),
     ) -> Result<()> {
         let report = |column: &Column| {
             let cast = if column.kind == Kind::Number { "::text" } else { "" };
@@ -142,7 +142,7 @@ impl CopyTarget {
                     .enumerate()
                     .map(|(at, column)| RowValue::read(row, at, column.kind))
                     .collect::<conn::Result<_>>()?;
-                let cells: Vec<Cell<'_>> = held.iter().map(RowValue::cell).collect();
+                let cells: Vec<CopyCell<'_>> = held.iter().map(RowValue::cell).collect();
                 each(&cells);
             }
             if rows.is_empty() {
@@ -200,24 +200,24 @@ impl RowValue {
         Ok(held.unwrap_or(Self::Null))
     }
 
-    fn cell(&self) -> Cell<'_> {
+    fn cell(&self) -> CopyCell<'_> {
         match self {
-            Self::Null => Cell::Null,
-            Self::Integer(whole) => Cell::Integer(*whole),
-            Self::Number(digits) => number(digits).unwrap_or(Cell::Text(digits)),
-            Self::Text(text) => Cell::Text(text),
-            Self::Bytes(bytes) => Cell::Blob(bytes),
+            Self::Null => CopyCell::Null,
+            Self::Integer(whole) => CopyCell::Integer(*whole),
+            Self::Number(digits) => number(digits).unwrap_or(CopyCell::Text(digits)),
+            Self::Text(text) => CopyCell::Text(text),
+            Self::Bytes(bytes) => CopyCell::Blob(bytes),
         }
     }
 }
 
 /// Appends a cell to a line of COPY.
-pub(crate) fn write_cell(cell: Cell<'_>, line: &mut Vec<u8>) {
+pub(crate) fn write_cell(cell: CopyCell<'_>, line: &mut Vec<u8>) {
     match cell {
-        Cell::Null => line.extend(b"\\N"),
-        Cell::Integer(whole) => line.extend(whole.to_string().bytes()),
-        Cell::Real(real) => line.extend(real.to_string().bytes()),
-        Cell::Text(text) => {
+        CopyCell::Null => line.extend(b"\\N"),
+        CopyCell::Integer(whole) => line.extend(whole.to_string().bytes()),
+        CopyCell::Real(real) => line.extend(real.to_string().bytes()),
+        CopyCell::Text(text) => {
             for byte in nul_escape::escape(text).bytes() {
                 match byte {
                     b'\\' => line.extend(b"\\\\"),
@@ -228,7 +228,7 @@ pub(crate) fn write_cell(cell: Cell<'_>, line: &mut Vec<u8>) {
                 }
             }
         }
-        Cell::Blob(bytes) => {
+        CopyCell::Blob(bytes) => {
             line.extend(b"\\\\x");
             for byte in bytes {
                 line.extend([HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);

@@ -15,12 +15,12 @@ use super::{nul_escape, sql};
 pub(super) struct Documents {
     /// Loaded documents.
     stored: BTreeMap<EntityId, Option<String>>,
-    touched: BTreeMap<EntityId, Touched>,
+    touched: BTreeMap<EntityId, TouchedDocument>,
     projections: Vec<&'static str>,
     entities: Vec<String>,
 }
 
-struct Touched {
+struct TouchedDocument {
     document: Box<dyn ProjectionState>,
     changed_by: Option<Seq>,
 }
@@ -76,7 +76,7 @@ impl Documents {
             let id = projection.entity();
             if !self.touched.contains_key(&id) {
                 let document = projection.load(self.stored(conn, &id)?.as_deref())?;
-                self.touched.insert(id.clone(), Touched { document, changed_by: None });
+                self.touched.insert(id.clone(), TouchedDocument { document, changed_by: None });
             }
             let touched = self.touched.get_mut(&id).expect("it was inserted above");
             projection.apply(touched.document.as_mut())?;

@@ -250,7 +250,7 @@ impl ReadBackend for PostgresReader {
 
 impl WriteBackend for PostgresLedger {
     fn apply<O: Operation<Conn>>(&self, operation: O) -> BoxFuture<'_, Result<O::Output, Fault>> {
-        Box::pin(self.write(Applied(operation)))
+        Box::pin(self.write(AppliedOperation(operation)))
     }
 
     fn own_epochs(&self) -> Vec<u64> {
@@ -267,9 +267,9 @@ impl WriteBackend for PostgresLedger {
 }
 
 /// An operation of a port as the writer thread takes it.
-struct Applied<O>(O);
+struct AppliedOperation<O>(O);
 
-impl<O: Operation<Conn>> WriteOp for Applied<O> {
+impl<O: Operation<Conn>> WriteOp for AppliedOperation<O> {
     type Output = O::Output;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> conn::Result<O::Output> {

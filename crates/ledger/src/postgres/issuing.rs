@@ -7,7 +7,7 @@ use admit_core::{
 
 use super::batch::{Batch, BatchError};
 use super::effect_store::PgEffectStore;
-use crate::rules::{self, IssueResult, Recording};
+use crate::rules::{self, IssueResult, RecordingBatch};
 
 impl Batch<'_> {
     /// Records one entry of a door that issues. After an error the transaction is rolled back.
@@ -20,7 +20,7 @@ impl Batch<'_> {
     }
 }
 
-impl<'c> Recording for Batch<'c> {
+impl<'c> RecordingBatch for Batch<'c> {
     type Error = BatchError;
     type Store = PgEffectStore<'c>;
 

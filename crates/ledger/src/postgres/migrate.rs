@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::conn::{self, Columns, Conn, Error, big};
 use super::connect::identifier;
 use super::{OpenError, sql};
-use crate::Migrated;
+use crate::SchemaMigration;
 
 /// Migrations in order; `admit_schema` holds the applied ones.
 const MIGRATIONS: &[&str] = &[
@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0013_clock.sql"),
     include_str!("migrations/0014_rounds.sql"),
     include_str!("migrations/0015_leases.sql"),
+    include_str!("migrations/0016_round_fields.sql"),
 ];
 
 /// Oldest supported server version.
@@ -47,7 +48,7 @@ impl Schema<'_> {
     }
 
     /// Migrates the tables to the version of this build.
-    pub(super) fn migrate(&self, conn: &Conn) -> Result<Migrated, OpenError> {
+    pub(super) fn migrate(&self, conn: &Conn) -> Result<SchemaMigration, OpenError> {
         if self.check_server(conn)? {
             let reason = "it is a standby, which is read-only".to_owned();
             return Err(OpenError::Unfit { place: self.place.to_owned(), reason });
@@ -60,7 +61,7 @@ impl Schema<'_> {
         migrated
     }
 
-    fn migrate_locked(&self, conn: &Conn) -> Result<Migrated, OpenError> {
+    fn migrate_locked(&self, conn: &Conn) -> Result<SchemaMigration, OpenError> {
         conn.query("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).map_err(|e| self.fail(e))?;
         let create = format!("CREATE SCHEMA IF NOT EXISTS {}", identifier(self.name));
         let is_there = conn.query_opt(sql!("schema_there"), &[&self.name]);
@@ -77,7 +78,7 @@ impl Schema<'_> {
             conn.execute(sql!("schema_put"), &[&version]).map_err(|error| self.fail(error))?;
         }
         self.draw_tag(conn).map_err(|error| self.fail(error))?;
-        Ok(Migrated { from, to: MIGRATIONS.len() })
+        Ok(SchemaMigration { from, to: MIGRATIONS.len() })
     }
 
     /// Checks that the schema has the version this build needs. Changes nothing.

@@ -45,7 +45,7 @@ use std::time::Duration;
 
 use admit_core::{Age, Entry, Fault, Horizon, RecordedEntry, panic_guard};
 
-use crate::Migrated;
+use crate::SchemaMigration;
 use crate::common::hang_watch::{COMMIT_MAX, HangWatch};
 use crate::common::health::Health;
 use crate::common::notifier::Notifier;
@@ -61,7 +61,7 @@ use partitions::Partitions;
 use reader::Readers;
 use streams::{ChangeMarker, poll_other_gates};
 use write_op::{ErasedWriteOp, WriteOp};
-use writer::{Epochs, Lease, Writer};
+use writer::{Epochs, GateLease, Writer};
 
 pub use crate::common::RefusalQuota;
 pub use attachments::reattach;
@@ -235,13 +235,13 @@ impl PostgresLedger {
     }
 }
 
-type Shared = (Arc<Health>, Arc<Gauges>, Arc<Notifier>);
+type SharedParts = (Arc<Health>, Arc<Gauges>, Arc<Notifier>);
 
 /// Opens the ledger on the writer's own thread.
 fn start(
     options: &Options,
     connector: Connector,
-    (health, gauges, notifier): Shared,
+    (health, gauges, notifier): SharedParts,
 ) -> Result<(Writer, OpenedLedger), OpenError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = Arc::new(runtime.map_err(|source| OpenError::Thread { source })?);
@@ -258,7 +258,7 @@ fn start(
     let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
     let sweeper = retention::load_sweeper(&conn).map_err(fail)?;
     conn.execute(sql!("token_sweep"), &[]).map_err(fail)?;
-    let lease = Lease::take(&conn, options).map_err(fail)?;
+    let lease = GateLease::take(&conn, options).map_err(fail)?;
     let opened =
         OpenedLedger { tag, epochs: lease.shared(), marker, horizon: horizon.clone(), sweeper };
     let writer = Writer {
@@ -319,7 +319,7 @@ impl PostgresReader {
 }
 
 /// Migrates the tables to the version of this build, and nothing else.
-pub fn migrate(options: &Options) -> Result<Migrated, OpenError> {
+pub fn migrate(options: &Options) -> Result<SchemaMigration, OpenError> {
     let connector = Connector::new(options)?;
     on_blocking_thread(|| {
         let (conn, place) = connect_once(&connector)?;

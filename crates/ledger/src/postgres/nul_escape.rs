@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_text_comes_back_as_it_was_and_none_holds_nul() {
+    fn every_text_is_read_back_unchanged_and_stored_without_nul() {
         for text in ["", "plain", "a\0b", "\0", "\u{f8fe}", "\u{f8fe}0", "\0\u{f8fe}1\0", "ü\0"] {
             let there = escape(text).into_owned();
             assert!(!there.contains('\0'), "{text:?}");

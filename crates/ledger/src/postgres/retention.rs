@@ -9,8 +9,8 @@ use super::sweep::DropPartition;
 use super::{PostgresLedger, clock, sql};
 use crate::common::clock::{ConfirmTime, NoteTime};
 use crate::common::retention::{
-    BODIES, Deferred, FORGOTTEN_TO, ForgetKeys, ForgetResult, ROWS, RemoveSlice, RemovedCounts,
-    RetainedAdmission, RetainedBody, SweepStore, Sweeper,
+    BODIES, DeferredAdmission, FORGOTTEN_TO, ForgetKeys, ForgetResult, ROWS, RemoveSlice,
+    RemovedCounts, RetainedAdmission, RetainedBody, SweepStore, Sweeper,
 };
 use crate::port::{BoxFuture, ClockConfirmation, KnownTime, Retention, SweepResult};
 
@@ -40,7 +40,7 @@ impl SweepStore for PostgresLedger {
         &self,
         now: Millis,
         rows_max: usize,
-    ) -> std::result::Result<Vec<Deferred>, Fault> {
+    ) -> std::result::Result<Vec<DeferredAdmission>, Fault> {
         self.readers.read(move |conn, _| deferred(conn, now, rows_max)).await
     }
 
@@ -170,7 +170,7 @@ fn admissions(
         .collect()
 }
 
-fn deferred(conn: &Conn, now: Millis, rows_max: usize) -> Result<Vec<Deferred>> {
+fn deferred(conn: &Conn, now: Millis, rows_max: usize) -> Result<Vec<DeferredAdmission>> {
     conn.query(sql!("retain_due"), &[&now.0, &rows(rows_max)])?
         .iter()
         .map(|row| {

@@ -13,19 +13,20 @@ use super::{OpenError, Options, connect_once, sql};
 use crate::db::Columns;
 use crate::tables::verify::{SqlRows, VerifyDb};
 use crate::verify::{
-    Counters, Disagreement, DisagreementSink, EachKey, KeyRow, SLICE_ROWS, Structure, Verifier,
+    Disagreement, DisagreementSink, EachKey, KeyRow, SLICE_ROWS, Structure, Verifier,
+    VerifyCounters,
 };
 
-/// Timeout of the query of a law.
+/// Timeout of one consistency query.
 const LAW_MAX: Duration = Duration::from_secs(3_600);
 
 /// Opens the ledger for verification. `forgets` is whether retention has removed anything from it.
 pub fn verifier(options: &Options, forgets: bool) -> std::result::Result<Verifier, OpenError> {
     let (conn, place) = connect_once(&Connector::new(options)?)?;
     Schema { place: &place, name: &options.schema }.check(&conn)?;
-    let counters = || -> Result<Counters> {
+    let counters = || -> Result<VerifyCounters> {
         let row = conn.query_one(sql!("verify_counters"), &[])?;
-        Ok(Counters {
+        Ok(VerifyCounters {
             last: row.seq("last_seq")?,
             admissions: row.num("admissions")?,
             sightings: row.num("sightings")?,

@@ -37,7 +37,7 @@ use crate::common::health::Health;
 use crate::common::notifier::Notifier;
 use crate::common::write_command::{Outcomes, reply_all};
 use crate::gauges::Gauges;
-pub(super) use lease::{Epochs, Lease};
+pub(super) use lease::{Epochs, GateLease};
 
 /// How often a writer that could not write probes the database.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
@@ -49,7 +49,7 @@ pub(super) struct Writer {
     /// `None` after a failure, until the next connection is made.
     pub(super) conn: Option<Conn>,
     pub(super) tag: u32,
-    pub(super) lease: Lease,
+    pub(super) lease: GateLease,
     pub(super) partitions: Partitions,
     pub(super) quota: RefusalQuota,
     pub(super) commit_events_max: usize,
@@ -92,7 +92,7 @@ impl UnresolvedCommit {
 }
 
 /// A transaction before its COMMIT.
-struct Prepared {
+struct PreparedBatch {
     token: Token,
     outcomes: Outcomes,
 }
@@ -102,7 +102,7 @@ enum WriteError {
     /// Nothing of it was stored.
     Before(BatchError),
     /// COMMIT was sent and got no reply.
-    NoReply(Prepared, conn::Error),
+    NoReply(PreparedBatch, conn::Error),
 }
 
 impl<E: Into<BatchError>> From<E> for WriteError {
@@ -192,7 +192,7 @@ impl Writer {
     fn write_twice(
         &mut self,
         group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
-    ) -> Result<Prepared, WriteError> {
+    ) -> Result<PreparedBatch, WriteError> {
         let was_connected = self.conn.is_some();
         let failed = match self.write_and_commit(group) {
             Ok(prepared) => return Ok(prepared),
@@ -230,7 +230,7 @@ impl Writer {
     fn write_and_commit(
         &mut self,
         group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
-    ) -> Result<Prepared, WriteError> {
+    ) -> Result<PreparedBatch, WriteError> {
         let conn = match self.conn.take() {
             Some(conn) => conn,
             None => self.connector.own(&self.runtime)?,
@@ -341,7 +341,7 @@ impl Writer {
     fn keep_unresolved(
         &mut self,
         mut commands: Vec<WriteCommand>,
-        prepared: Prepared,
+        prepared: PreparedBatch,
         error: conn::Error,
     ) {
         let fault = fault::unknown(error);
@@ -351,7 +351,7 @@ impl Writer {
         for command in &mut commands {
             group::reply_unknown(command, &fault);
         }
-        let Prepared { token, outcomes } = prepared;
+        let PreparedBatch { token, outcomes } = prepared;
         self.unresolved = Some(UnresolvedCommit { token, commands, outcomes });
     }
 

@@ -1,2 +1,2 @@
--- Everything that happened to one effect.
+-- History of one effect.
 SELECT * FROM effect_history WHERE seq = $1 ORDER BY n;

@@ -1,2 +1,2 @@
--- Everything that was issued about one admission.
+-- Documents issued for one admission.
 SELECT * FROM issued WHERE of = $1 ORDER BY n;

@@ -1,2 +1,2 @@
--- Everything that happened to one publication.
+-- History of one publication.
 SELECT * FROM record_publication_history WHERE n = $1 ORDER BY line;

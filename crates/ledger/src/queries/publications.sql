@@ -1,2 +1,2 @@
--- Publications after a place, in order.
+-- Publications after a number, in order.
 SELECT * FROM record_publication WHERE door = $1 AND n > $2 ORDER BY n LIMIT $3;

@@ -1,4 +1,4 @@
--- How many rows each queried table has, and how many of them belong to no record.
+-- Number of rows per query table, and how many of them belong to no record.
 SELECT 'combat_engagement' AS name, count(*) AS rows, count(*) FILTER (WHERE round_id IS NULL) AS unlinked FROM combat_engagement
 UNION ALL SELECT 'lua_round_teams', count(*), count(*) FILTER (WHERE round_id IS NULL) FROM lua_round_teams
 UNION ALL SELECT 'lua_spawn_stats', count(*), count(*) FILTER (WHERE round_id IS NULL) FROM lua_spawn_stats

@@ -1,4 +1,4 @@
--- Events by source: all, recent, and how many are linked.
+-- Events per source: total, recent, linked.
 SELECT source, count(*) AS total,
        count(*) FILTER (WHERE link_status <> 'linked_round_id') AS unlinked,
        count(*) FILTER (WHERE received_at >= $2) AS recent,

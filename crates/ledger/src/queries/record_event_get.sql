@@ -1,2 +1,2 @@
--- One event with what was decided about it.
+-- One event with its link.
 SELECT head, link, seen_at, drift FROM record_event WHERE seq = $1;

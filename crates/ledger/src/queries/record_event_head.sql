@@ -1,2 +1,2 @@
--- What names an event, once a person has accepted it.
+-- Updates the identity of an event after an operator accepted it.
 UPDATE record_event SET head = $2 WHERE seq = $1;

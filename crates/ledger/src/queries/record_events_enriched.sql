@@ -1,2 +1,2 @@
--- The events of a record that have just got something into it, in ledger order.
+-- Events of a record whose fields were just merged into it, in ledger order.
 SELECT seq FROM record_event WHERE record_id = $1 AND state = 'enriched' ORDER BY seq;

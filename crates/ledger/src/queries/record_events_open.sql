@@ -1,4 +1,4 @@
--- Events after a place that belong to no record for sure, or whose rows are missing.
+-- Events after a seq without a certain link to a record, or with missing rows.
 SELECT seq, source, received_at, seen_at, state, link_status, reason_code, confidence, record_id,
        drift, head, link
 FROM record_event

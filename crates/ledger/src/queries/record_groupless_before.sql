@@ -1,4 +1,4 @@
--- The events up to a time that do not name their group, but something that leads to it.
+-- Events up to a time without a group but with a hard key.
 SELECT head, link, seen_at, drift FROM record_event
 WHERE door = $1 AND grp = '' AND event_time BETWEEN $2 AND $3 AND hard_key IS NOT NULL
 ORDER BY event_time DESC, seq DESC LIMIT $4;

@@ -1,4 +1,4 @@
--- Records, the newest first: by group, day and state where these are given, before a place.
+-- Records, newest first, filtered by group, day and state if given; before a cursor.
 SELECT record_id, grp, number, date, time, event_time, state, revision, opened_at, changed_at
 FROM record
 WHERE door = $1 AND (CAST($2 AS TEXT) IS NULL OR grp = $2) AND (CAST($3 AS TEXT) IS NULL OR date = $3)

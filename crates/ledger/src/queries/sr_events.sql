@@ -1,2 +1,2 @@
--- The record of a run, in order.
+-- Events of a run, in order.
 SELECT event_id, line FROM sr_run_event WHERE run_id = $1 ORDER BY n

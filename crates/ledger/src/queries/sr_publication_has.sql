@@ -1,2 +1,2 @@
--- Whether an attempt is taken.
+-- Whether a publication attempt exists.
 SELECT 1 FROM sr_publication WHERE run_id = $1 AND attempt = $2

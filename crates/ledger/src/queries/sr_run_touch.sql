@@ -1,2 +1,2 @@
--- Copies made before are out of date.
+-- Increments the version of a run, which outdates its files.
 UPDATE sr_run SET version = version + 1 WHERE run_id = $1

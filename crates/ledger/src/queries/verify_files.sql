@@ -1,5 +1,5 @@
--- Documents whose files are copies of what the ledger keeps: closures, and what is written once about
--- scenario runs. Few of each run, so they are read at once.
+-- Documents whose files are copies of ledger rows: closures and the immutable documents of scenario runs.
+-- A run has few of them, so they are read at once.
 SELECT 'closure' AS kind, platform_run_id AS run, path, text FROM run_closure
 WHERE closed_at IS NOT NULL AND path IS NOT NULL AND text IS NOT NULL
 UNION ALL

@@ -1,4 +1,4 @@
--- Sightings after $1 and up to $2 with what they refer to.
+-- Sightings after $1 and up to $2 with their admissions.
 SELECT s.seq, s.admission, s.other, a.verdict AS verdict, o.verdict AS other_verdict,
        o.first AS other_first, EXISTS (SELECT 1 FROM admission t WHERE t.seq = s.seq) AS has_twin
 FROM sighting s

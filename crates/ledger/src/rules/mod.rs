@@ -21,13 +21,18 @@ use bytes::Bytes;
 
 pub(crate) use closing::{ClosureStore, begin_closing, end_closing, reopen};
 pub(crate) use documents::release_documents;
-pub(crate) use recording::{IssueResult, Recording, record, refused_while_closing};
+pub(crate) use recording::{IssueResult, RecordingBatch, record, refused_while_closing};
 pub(crate) use runs::RunDeltas;
 pub(crate) use settling::{recover_door, settle, settle_copy};
 pub(crate) use steps::{advance, begin_effect, recover};
 
 /// Prefix of the stored acknowledged end of each bus topic.
 pub(crate) const BUS_END: &str = "bus_end:";
+
+/// Name of the stored acknowledged end of a bus topic.
+pub(crate) fn bus_end_name(topic: &str) -> String {
+    format!("{BUS_END}{topic}")
+}
 
 /// Stored values that a transaction raises or increments.
 #[derive(Debug, Default)]

@@ -28,7 +28,7 @@ impl IssueResult {
 }
 
 /// A batch being recorded.
-pub(crate) trait Recording {
+pub(crate) trait RecordingBatch {
     /// Why the batch cannot continue.
     type Error: From<<Self::Store as EffectStore>::Error>;
     /// Storage of its documents.
@@ -56,7 +56,7 @@ pub(crate) trait Recording {
 }
 
 /// Records one entry. After an error nothing of it may be committed.
-pub(crate) fn record<R: Recording>(
+pub(crate) fn record<R: RecordingBatch>(
     batch: &mut R,
     entry: &Entry,
     issue: &dyn Issue,
@@ -79,7 +79,7 @@ pub(crate) fn record<R: Recording>(
     }
 }
 
-fn refuse<R: Recording>(
+fn refuse<R: RecordingBatch>(
     batch: &mut R,
     refused: &RefusedSubmission,
     issue: &dyn Issue,
@@ -93,28 +93,36 @@ fn refuse<R: Recording>(
 }
 
 /// Records a delivery as refused, because its run accepts no new events.
-fn run_closed<R: Recording>(
+fn run_closed<R: RecordingBatch>(
     batch: &mut R,
     refused: &RefusedSubmission,
     issue: &dyn Issue,
     state: RunState,
 ) -> Result<(Verdict, IssueResult), R::Error> {
-    let (message, follow_up) = match state {
-        RunState::Closing => ("the run of this event is being closed", FollowUp::RunClosing),
-        RunState::Open | RunState::Closed => {
-            ("the run of this event is closed to new events", FollowUp::RunClosed)
-        }
+    let (code, message, reason, follow_up) = match state {
+        RunState::Closing => (
+            Code::RunClosing,
+            "the run of this event is being closed",
+            IssueReason::RunClosing,
+            FollowUp::RunClosing,
+        ),
+        RunState::Open | RunState::Closed => (
+            Code::RunClosed,
+            "the run of this event is closed to new events",
+            IssueReason::RunClosed,
+            FollowUp::RunClosed,
+        ),
     };
     if let (RunState::Closing, Some(run)) = (state, issue.run(&refused.facts)) {
         batch.store().counters().add(&refused_while_closing(run), 1);
     }
     let message = message.to_owned();
-    let refused = RefusedSubmission { code: Code::RunClosed, message, ..refused.clone() };
+    let refused = RefusedSubmission { code, message, ..refused.clone() };
     let verdict = batch.refused(&refused)?;
     let filed = match verdict.seq() {
         Some(seq) => {
             let about = DocumentSubject { seq, of: None, at: refused.received_at, reopens: false };
-            issue_and_store(batch, issue, IssueReason::RunClosed, about, &refused.facts)?
+            issue_and_store(batch, issue, reason, about, &refused.facts)?
         }
         None => Vec::new(),
     };
@@ -126,7 +134,7 @@ pub(crate) fn refused_while_closing(run: &str) -> String {
     format!("refused_while_closing:{run}")
 }
 
-fn admit<R: Recording>(
+fn admit<R: RecordingBatch>(
     batch: &mut R,
     event: &Event,
     issue: &dyn Issue,
@@ -163,7 +171,7 @@ fn admit<R: Recording>(
 }
 
 /// Records a copy; the result depends on the state of the first event's effect.
-fn copy<R: Recording>(
+fn copy<R: RecordingBatch>(
     batch: &mut R,
     event: &Event,
     first: PriorAdmission,
@@ -199,13 +207,13 @@ fn copy<R: Recording>(
     Ok((Verdict::Duplicate { seq, first }, IssueResult { filed, follow_up }))
 }
 
-fn effect_state<R: Recording>(batch: &mut R, seq: Seq) -> Result<EffectState, R::Error> {
+fn effect_state<R: RecordingBatch>(batch: &mut R, seq: Seq) -> Result<EffectState, R::Error> {
     let effect = batch.store().effect(seq)?.ok_or_else(lost_effect::<R>)?;
     Ok(effect.state)
 }
 
 /// Issues the documents of a duplicate or conflicting delivery.
-fn issue_with_first<R: Recording>(
+fn issue_with_first<R: RecordingBatch>(
     batch: &mut R,
     issue: &dyn Issue,
     reason: fn(FirstAdmission<'_>) -> IssueReason<'_>,
@@ -224,7 +232,7 @@ fn issue_with_first<R: Recording>(
     issue_and_store(batch, issue, reason(original), about, &event.facts)
 }
 
-fn issue_and_store<R: Recording>(
+fn issue_and_store<R: RecordingBatch>(
     batch: &mut R,
     issue: &dyn Issue,
     reason: IssueReason<'_>,
@@ -251,7 +259,7 @@ fn as_refused(event: &Event) -> RefusedSubmission {
     }
 }
 
-fn lost_effect<R: Recording>() -> R::Error {
+fn lost_effect<R: RecordingBatch>() -> R::Error {
     let message = "the effect of the first event under this key is missing or changed concurrently";
     R::poisoned(Fault::new(FaultKind::Internal, message))
 }

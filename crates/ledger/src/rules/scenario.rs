@@ -52,8 +52,7 @@ pub(crate) fn update_run<D: Db>(
         Ok(state) => state,
         Err(refused) => return Ok(Err(refused)),
     };
-    let RunUpdate { run_id, lease, token, at, ttl_ms, documents, events, turn, publication } =
-        update;
+    let RunUpdate { run_id, lease, token, at, ttl_ms, documents, events, turn, .. } = update;
     rows::renew_lease(db, lease, token, later(*at, *ttl_ms), *at)?;
     let mut changed = 0;
     for document in documents {
@@ -67,8 +66,11 @@ pub(crate) fn update_run<D: Db>(
     {
         changed += rows::set_state(db, run_id, turn, *at)?;
     }
-    if let Some(publication) = publication {
+    if let Some(publication) = &update.publication {
         changed += rows::put_publication(db, run_id, publication)?;
+    }
+    if let Some(end) = &update.acknowledged {
+        rows::raise_bus_end(db, end)?;
     }
     if changed > 0 {
         rows::raise_version(db, run_id)?;

@@ -11,7 +11,7 @@ use super::documents::{
     issue_documents, or_empty, release_documents, store_documents, stored_facts, supersede,
 };
 use super::steps::{advance, lost};
-use super::{AdvancedEffect, BUS_END, DocumentSubject, EffectStore};
+use super::{AdvancedEffect, DocumentSubject, EffectStore, bus_end_name};
 use crate::issuance::{SettledCopy, SettledEffect, Settlement};
 
 /// Advances effects; returns one result each.
@@ -74,7 +74,7 @@ fn conclude<D: EffectStore>(
     if let (EffectState::Done(_), Some(evidence)) = (state, state.evidence())
         && let Some((topic, messages)) = issue.acknowledged(evidence)
     {
-        store.counters().raise(format!("{BUS_END}{topic}"), messages);
+        store.counters().raise(bus_end_name(&topic), messages);
     }
     let documents = outcome_documents(store, issue, state, by, facts, seq, at);
     let reopens = matches!(state, EffectState::Ambiguous(_));

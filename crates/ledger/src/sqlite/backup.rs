@@ -38,17 +38,17 @@ impl Snapshot {
         Ok(Self { conn, path, tag, last_seq })
     }
 
-    /// The number that names the ledger.
+    /// Random tag of the ledger.
     pub fn tag(&self) -> u32 {
         self.tag
     }
 
-    /// The last seq in it.
+    /// Last seq of the ledger.
     pub fn last_seq(&self) -> Seq {
         self.last_seq
     }
 
-    /// Writes it into an empty folder, synced, with the file that identifies the ledger. Reports pages copied,
+    /// Writes the ledger into an empty folder, synced, with the file that identifies the ledger. Reports pages copied,
     /// and total pages. Returns its size in bytes.
     pub fn copy_into(
         self,

@@ -24,7 +24,7 @@ use super::{open, queries};
 use crate::common::health::Health;
 use crate::gauges::Gauges;
 
-/// Copied at a time, more if commits are faster than that. Small steps: a large one keeps the disk busy
+/// Bytes of the WAL copied per step, more if commits are faster. Small steps: a large one keeps the disk busy
 /// for so long that commits have to wait for it.
 const COPY_FROM_BYTES: u64 = 2 << 20;
 
@@ -74,7 +74,7 @@ impl Pages {
 /// The writer's handle of the WAL.
 pub(super) struct WalHandle {
     wake: SyncSender<()>,
-    shared: Arc<Shared>,
+    shared: Arc<CheckpointState>,
     limits: Pages,
     /// Path of the WAL file.
     file: PathBuf,
@@ -83,7 +83,7 @@ pub(super) struct WalHandle {
 }
 
 /// State shared by the writer and the checkpointer.
-struct Shared {
+struct CheckpointState {
     /// Notes each copy of the WAL into the file.
     mark: Arc<Mark>,
     /// Length of the WAL after the last commit, as reported by SQLite.
@@ -98,7 +98,7 @@ struct Shared {
     gauges: Arc<Gauges>,
 }
 
-impl Shared {
+impl CheckpointState {
     fn new(page_bytes: u64, mark: &Arc<Mark>, gauges: &Arc<Gauges>) -> Self {
         Self {
             mark: Arc::clone(mark),
@@ -161,7 +161,7 @@ impl WalHandle {
     ) -> Result<(Self, JoinHandle<()>), io::Error> {
         let limits = Pages::of(page_bytes);
         let (wake, woken) = sync_channel(1);
-        let shared = Arc::new(Shared::new(page_bytes, mark, gauges));
+        let shared = Arc::new(CheckpointState::new(page_bytes, mark, gauges));
         let thread = {
             let (path, health, shared) = (path.to_owned(), health.clone(), shared.clone());
             thread::Builder::new().name("ledger-checkpoint".to_owned()).spawn(move || {
@@ -270,7 +270,7 @@ fn run_checkpointer(
     path: &Path,
     woken: &Receiver<()>,
     limits: Pages,
-    shared: &Shared,
+    shared: &CheckpointState,
     health: &Health,
 ) {
     let mut conn = None;

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::lock::FolderLock;
 use super::{OpenError, identity, open, queries};
-use crate::copy::cell::Cell;
+use crate::copy::cell::CopyCell;
 
 /// The ledger in a data folder that no gate serves.
 pub(crate) struct CopySource {
@@ -55,7 +55,7 @@ impl CopySource {
     pub(crate) fn rows<E: From<rusqlite::Error>>(
         &self,
         query: &str,
-        mut each: impl FnMut(&[Cell<'_>]) -> Result<(), E>,
+        mut each: impl FnMut(&[CopyCell<'_>]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut statement = self.conn.prepare(query)?;
         let columns = statement.column_count();
@@ -64,13 +64,13 @@ impl CopySource {
             let mut cells = Vec::with_capacity(columns);
             for column in 0..columns {
                 cells.push(match row.get_ref(column)? {
-                    ValueRef::Null => Cell::Null,
-                    ValueRef::Integer(whole) => Cell::Integer(whole),
-                    ValueRef::Real(real) => Cell::Real(real),
+                    ValueRef::Null => CopyCell::Null,
+                    ValueRef::Integer(whole) => CopyCell::Integer(whole),
+                    ValueRef::Real(real) => CopyCell::Real(real),
                     text @ ValueRef::Text(_) => {
-                        Cell::Text(text.as_str().map_err(rusqlite::Error::from)?)
+                        CopyCell::Text(text.as_str().map_err(rusqlite::Error::from)?)
                     }
-                    ValueRef::Blob(bytes) => Cell::Blob(bytes),
+                    ValueRef::Blob(bytes) => CopyCell::Blob(bytes),
                 });
             }
             each(&cells)?;

@@ -12,10 +12,10 @@ use super::queries;
 /// The documents a batch has touched, in name order.
 #[derive(Default)]
 pub(super) struct Documents {
-    touched: BTreeMap<EntityId, Touched>,
+    touched: BTreeMap<EntityId, TouchedDocument>,
 }
 
-struct Touched {
+struct TouchedDocument {
     document: Box<dyn ProjectionState>,
     changed_by: Option<Seq>,
 }
@@ -41,7 +41,7 @@ impl Documents {
             let id = projection.entity();
             if !self.touched.contains_key(&id) {
                 let document = projection.load(stored(conn, &id)?.as_deref())?;
-                self.touched.insert(id.clone(), Touched { document, changed_by: None });
+                self.touched.insert(id.clone(), TouchedDocument { document, changed_by: None });
             }
             let touched = self.touched.get_mut(&id).expect("it was inserted above");
             projection.apply(touched.document.as_mut())?;

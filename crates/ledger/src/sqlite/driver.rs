@@ -53,11 +53,11 @@ fn json_array(values: Vec<json::Value<'_>>) -> Value {
 /// A row that was copied out of its statement.
 pub(crate) struct SqliteRow {
     names: Rc<[String]>,
-    cells: Vec<Stored>,
+    cells: Vec<StoredValue>,
 }
 
 /// A value as SQLite stores it. Text may be no UTF-8 where another program wrote it.
-enum Stored {
+enum StoredValue {
     Null,
     Int(i64),
     Real,
@@ -65,7 +65,7 @@ enum Stored {
     Bytes(Vec<u8>),
 }
 
-impl From<ValueRef<'_>> for Stored {
+impl From<ValueRef<'_>> for StoredValue {
     fn from(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Null => Self::Null,
@@ -78,7 +78,7 @@ impl From<ValueRef<'_>> for Stored {
 }
 
 impl SqliteRow {
-    fn cell(&self, column: &str) -> Result<&Stored, InvalidValue> {
+    fn cell(&self, column: &str) -> Result<&StoredValue, InvalidValue> {
         let index = self.names.iter().position(|name| name == column);
         let missing = || InvalidValue::new(format!("no column `{column}` in the result"));
         index.and_then(|index| self.cells.get(index)).ok_or_else(missing)
@@ -94,9 +94,9 @@ impl Columns for SqliteRow {
 
     fn int_opt(&self, column: &str) -> rusqlite::Result<Option<i64>> {
         match self.cell(column)? {
-            Stored::Null => Ok(None),
-            Stored::Int(number) => Ok(Some(*number)),
-            Stored::Real | Stored::Text(_) | Stored::Bytes(_) => {
+            StoredValue::Null => Ok(None),
+            StoredValue::Int(number) => Ok(Some(*number)),
+            StoredValue::Real | StoredValue::Text(_) | StoredValue::Bytes(_) => {
                 Err(wrong_type(column, "an integer"))
             }
         }
@@ -104,29 +104,33 @@ impl Columns for SqliteRow {
 
     fn text_opt(&self, column: &str) -> rusqlite::Result<Option<String>> {
         match self.cell(column)? {
-            Stored::Null => Ok(None),
-            Stored::Text(text) => {
+            StoredValue::Null => Ok(None),
+            StoredValue::Text(text) => {
                 let text = std::str::from_utf8(text).map_err(|_| wrong_type(column, "UTF-8"))?;
                 Ok(Some(text.to_owned()))
             }
-            Stored::Int(_) | Stored::Real | Stored::Bytes(_) => Err(wrong_type(column, "text")),
+            StoredValue::Int(_) | StoredValue::Real | StoredValue::Bytes(_) => {
+                Err(wrong_type(column, "text"))
+            }
         }
     }
 
     fn text_lossy(&self, column: &str) -> rusqlite::Result<String> {
         Ok(match self.cell(column)? {
-            Stored::Text(bytes) | Stored::Bytes(bytes) => {
+            StoredValue::Text(bytes) | StoredValue::Bytes(bytes) => {
                 String::from_utf8_lossy(bytes).into_owned()
             }
-            Stored::Null | Stored::Int(_) | Stored::Real => String::new(),
+            StoredValue::Null | StoredValue::Int(_) | StoredValue::Real => String::new(),
         })
     }
 
     fn bytes_opt(&self, column: &str) -> rusqlite::Result<Option<Vec<u8>>> {
         match self.cell(column)? {
-            Stored::Null => Ok(None),
-            Stored::Bytes(bytes) => Ok(Some(bytes.clone())),
-            Stored::Int(_) | Stored::Real | Stored::Text(_) => Err(wrong_type(column, "bytes")),
+            StoredValue::Null => Ok(None),
+            StoredValue::Bytes(bytes) => Ok(Some(bytes.clone())),
+            StoredValue::Int(_) | StoredValue::Real | StoredValue::Text(_) => {
+                Err(wrong_type(column, "bytes"))
+            }
         }
     }
 }
@@ -170,7 +174,7 @@ impl Db for Connection {
         let names: Rc<[String]> =
             statement.column_names().into_iter().map(ToOwned::to_owned).collect();
         let rows = statement.query_map(rusqlite::params_from_iter(params), |row| {
-            let cells = (0..names.len()).map(|index| Ok(Stored::from(row.get_ref(index)?)));
+            let cells = (0..names.len()).map(|index| Ok(StoredValue::from(row.get_ref(index)?)));
             Ok(SqliteRow { cells: cells.collect::<rusqlite::Result<_>>()?, names: names.clone() })
         })?;
         rows.collect()
@@ -261,7 +265,7 @@ impl WriteBackend for SqliteLedger {
         &self,
         operation: O,
     ) -> BoxFuture<'_, Result<O::Output, Fault>> {
-        Box::pin(self.write(Applied { operation, epoch: self.epoch }))
+        Box::pin(self.write(AppliedOperation { operation, epoch: self.epoch }))
     }
 
     fn own_epochs(&self) -> Vec<u64> {
@@ -278,12 +282,12 @@ impl WriteBackend for SqliteLedger {
 }
 
 /// An operation of a port as the writer thread takes it.
-struct Applied<O> {
+struct AppliedOperation<O> {
     operation: O,
     epoch: u64,
 }
 
-impl<O: Operation<Connection>> WriteOp for Applied<O> {
+impl<O: Operation<Connection>> WriteOp for AppliedOperation<O> {
     type Output = O::Output;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<O::Output> {
@@ -312,7 +316,7 @@ mod tests {
         Statement::new("SELECT ?1 AS a, ?2 AS b, ?3 AS c, ?4 AS d, ?5 AS e", "");
 
     #[test]
-    fn values_come_back_as_they_went_in() {
+    fn values_are_read_back_unchanged() {
         let conn = Connection::open_in_memory().unwrap();
         let bytes = [7_u8; 32];
         let none: Option<&str> = None;

@@ -8,7 +8,7 @@ use admit_core::{
 use super::batch::{Batch, BatchError};
 use super::effect_store::SqliteEffectStore;
 use super::keys::KeyIndex;
-use crate::rules::{self, IssueResult, Recording};
+use crate::rules::{self, IssueResult, RecordingBatch};
 
 /// A batch of a door that issues, with the key index.
 pub(super) struct IssuingBatch<'b, 'c> {
@@ -27,7 +27,7 @@ impl IssuingBatch<'_, '_> {
     }
 }
 
-impl<'c> Recording for IssuingBatch<'_, 'c> {
+impl<'c> RecordingBatch for IssuingBatch<'_, 'c> {
     type Error = BatchError;
     type Store = SqliteEffectStore<'c>;
 

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_being_copied_into_is_refused_without_its_log_however_far_it_goes() {
+    fn a_file_with_an_interrupted_checkpoint_is_refused_without_its_wal() {
         for (header, is_expected) in HEADERS {
             for is_exact in [false, true] {
                 let in_use = WalInUse { copying: Some(OURS), ..in_use(is_exact) };

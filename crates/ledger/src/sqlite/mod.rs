@@ -33,6 +33,7 @@ mod records;
 mod retention;
 mod streams;
 mod sweep;
+pub mod unreadable;
 pub mod verify;
 mod wal_check;
 mod write_op;
@@ -48,7 +49,7 @@ use admit_core::panic_guard;
 use admit_core::{Age, Entry, Fault, Horizon, Millis, RecordedEntry, Seq};
 use rusqlite::{Connection, OptionalExtension};
 
-use crate::Migrated;
+use crate::SchemaMigration;
 use crate::common::hang_watch::{COMMIT_MAX, HangWatch};
 use crate::common::health::Health;
 use crate::common::notifier::Notifier;
@@ -239,7 +240,7 @@ impl Ledger for SqliteLedger {
 
 /// Migrates the ledger in the data folder `dir` to the schema of this build, or creates it. No gate
 /// may serve the folder.
-pub fn migrate(dir: &Path) -> Result<Migrated, OpenError> {
+pub fn migrate(dir: &Path) -> Result<SchemaMigration, OpenError> {
     let folder = |source| OpenError::Folder { path: dir.to_owned(), source };
     create_private(dir).map_err(folder)?;
     let _lock = FolderLock::take(dir)?;
@@ -249,7 +250,7 @@ pub fn migrate(dir: &Path) -> Result<Migrated, OpenError> {
     let conn = open::recover(&path)?;
     tag(&conn).map_err(|source| OpenError::from_sqlite(&path, source))?;
     keys::migrate_plain_index(&conn).map_err(|error| OpenError::from_claims(&path, error))?;
-    Ok(Migrated { from, to: open::version(&path)? })
+    Ok(SchemaMigration { from, to: open::version(&path)? })
 }
 
 /// Creates the data folder for this user only, because it holds raw bodies. An existing folder

@@ -53,6 +53,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0011_receipt.sql"),
     include_str!("migrations/0012_clock.sql"),
     include_str!("migrations/0013_rounds.sql"),
+    include_str!("migrations/0014_round_fields.sql"),
 ];
 
 /// Why the ledger could not be opened. The messages address the operator.

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::fault::unreadable;
 use super::keys::find_anywhere;
+use super::unreadable::{UnreadableCells, hide};
 use super::{open, queries};
 use crate::common::query_result::{QueryResult, downcast};
 use crate::common::receipts::{StoredSighting, end_of, verdict};
@@ -32,12 +33,15 @@ const STEPS_PER_LOOK: i32 = 10_000;
 /// A query.
 type Read = Box<dyn FnOnce(&Connection, u32) -> rusqlite::Result<QueryResult> + Send>;
 
+/// Opens a connection.
+type OpenConnection = dyn Fn(&Path) -> rusqlite::Result<Connection> + Send + Sync;
+
 /// Pool of read-only connections.
 #[derive(Clone)]
 pub(super) struct Readers {
     path: PathBuf,
     tag: u32,
-    open: fn(&Path) -> rusqlite::Result<Connection>,
+    open: Arc<OpenConnection>,
     idle: Arc<Mutex<Vec<Connection>>>,
     permits: Arc<Semaphore>,
 }
@@ -53,11 +57,25 @@ impl Readers {
         Self::with_open(open::open_read_only, path, tag)
     }
 
-    fn with_open(open: fn(&Path) -> rusqlite::Result<Connection>, path: &Path, tag: u32) -> Self {
+    /// The same, without the rows that have an unreadable cell.
+    pub(super) fn hiding(path: &Path, tag: u32, cells: UnreadableCells) -> Self {
+        let open = move |path: &Path| {
+            let conn = open::open_read_only(path)?;
+            hide(&conn, &cells)?;
+            Ok(conn)
+        };
+        Self::with_open(open, path, tag)
+    }
+
+    fn with_open(
+        open: impl Fn(&Path) -> rusqlite::Result<Connection> + Send + Sync + 'static,
+        path: &Path,
+        tag: u32,
+    ) -> Self {
         Self {
             path: path.to_owned(),
             tag,
-            open,
+            open: Arc::new(open),
             idle: Arc::default(),
             permits: Arc::new(Semaphore::new(READERS_MAX)),
         }

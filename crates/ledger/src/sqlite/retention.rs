@@ -6,8 +6,8 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::{SqliteLedger, clock, queries};
 use crate::common::clock::{ConfirmTime, NoteTime};
 use crate::common::retention::{
-    BODIES, Deferred, FORGOTTEN_TO, ForgetKeys, ForgetResult, ROWS, RemoveSlice, RemovedCounts,
-    RetainedAdmission, RetainedBody, SweepStore, Sweeper,
+    BODIES, DeferredAdmission, FORGOTTEN_TO, ForgetKeys, ForgetResult, ROWS, RemoveSlice,
+    RemovedCounts, RetainedAdmission, RetainedBody, SweepStore, Sweeper,
 };
 use crate::port::{BoxFuture, ClockConfirmation, KnownTime, Retention, SweepResult};
 
@@ -29,7 +29,11 @@ impl SweepStore for SqliteLedger {
         self.readers.read(move |conn, _| admissions(conn, after, end, rows_max)).await
     }
 
-    async fn deferred(&self, now: Millis, rows_max: usize) -> Result<Vec<Deferred>, Fault> {
+    async fn deferred(
+        &self,
+        now: Millis,
+        rows_max: usize,
+    ) -> Result<Vec<DeferredAdmission>, Fault> {
         self.readers.read(move |conn, _| deferred(conn, now, rows_max)).await
     }
 
@@ -119,7 +123,11 @@ fn bodies(conn: &Connection, after: Seq, rows_max: usize) -> rusqlite::Result<Ve
         .collect()
 }
 
-fn deferred(conn: &Connection, now: Millis, rows_max: usize) -> rusqlite::Result<Vec<Deferred>> {
+fn deferred(
+    conn: &Connection,
+    now: Millis,
+    rows_max: usize,
+) -> rusqlite::Result<Vec<DeferredAdmission>> {
     conn.prepare_cached(queries::RETAIN_DUE)?
         .query_map((now.0, rows_max), |row| {
             let (due, seq) = (Millis(row.get("due_at")?), Seq(row.get("later_seq")?));

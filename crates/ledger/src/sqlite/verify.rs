@@ -10,8 +10,8 @@ use super::{OpenError, fault, open, queries};
 use crate::db::Columns;
 use crate::tables::verify::{SqlRows, VerifyDb};
 use crate::verify::{
-    Counters, Disagreement, DisagreementSink, EachKey, KeyRow, SLICE_ROWS, Slice, Structure,
-    Verifier,
+    Disagreement, DisagreementSink, EachKey, KeyRow, SLICE_ROWS, Slice, Structure, Verifier,
+    VerifyCounters,
 };
 
 /// Opens the ledger in the data folder `dir` for verification. `forgets` is whether retention has removed
@@ -27,7 +27,7 @@ pub fn verifier(dir: &Path, forgets: bool) -> Result<Verifier, OpenError> {
             Ok::<u64, rusqlite::Error>(found.optional()?.unwrap_or(0))
         };
         let read = || {
-            Ok(Counters {
+            Ok(VerifyCounters {
                 last: Seq(value("last_seq")?),
                 admissions: value("admissions")?,
                 sightings: value("sightings")?,
@@ -109,7 +109,8 @@ fn claim(
     let mut rows = named.query([claim.seq.0])?;
     let (is_its_key, verdict) = match rows.next()? {
         Some(row) => {
-            let verdict = row.get_ref("verdict")?.as_str_or_null()?;
+            // The check of the admissions reports text that is not UTF-8.
+            let verdict = row.get_ref("verdict")?.as_str_or_null().unwrap_or(Some(""));
             (row.get_ref("key")?.as_blob_or_null()? == Some(claim.key), verdict)
         }
         None => (false, None),

@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_round_of_the_log_left_behind_is_no_damage() {
+    fn frames_of_an_earlier_wal_generation_are_no_damage() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
         let conn = Connection::open(&path).unwrap();

@@ -85,9 +85,9 @@ mod tests {
     use rusqlite::ffi;
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-    struct Panics;
+    struct PanickingOp;
 
-    impl WriteOp for Panics {
+    impl WriteOp for PanickingOp {
         type Output = ();
 
         fn write(&mut self, _: &mut Tx<'_>) -> rusqlite::Result<()> {
@@ -96,9 +96,9 @@ mod tests {
     }
 
     /// Reports that the writer has reached it, and blocks the writer until released.
-    struct Waits(SyncSender<()>, Receiver<()>);
+    struct BlockingOp(SyncSender<()>, Receiver<()>);
 
-    impl WriteOp for Waits {
+    impl WriteOp for BlockingOp {
         type Output = ();
 
         fn write(&mut self, _: &mut Tx<'_>) -> rusqlite::Result<()> {
@@ -109,9 +109,9 @@ mod tests {
     }
 
     /// Writes something, then fails.
-    struct Fails(fn() -> rusqlite::Error);
+    struct FailingOp(fn() -> rusqlite::Error);
 
-    impl WriteOp for Fails {
+    impl WriteOp for FailingOp {
         type Output = ();
 
         fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()> {
@@ -120,10 +120,10 @@ mod tests {
         }
     }
 
-    /// Counts the rows written by `Fails`.
-    struct Half;
+    /// Counts the rows written by `FailingOp`.
+    struct HalfCount;
 
-    impl WriteOp for Half {
+    impl WriteOp for HalfCount {
         type Output = u64;
 
         fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<u64> {
@@ -133,18 +133,18 @@ mod tests {
     }
 
     /// Results of an operation that fails with `error`, and of its neighbours in the same commit.
-    async fn beside(error: fn() -> rusqlite::Error) -> [Result<u64, FaultKind>; 3] {
+    async fn with_neighbours(error: fn() -> rusqlite::Error) -> [Result<u64, FaultKind>; 3] {
         let folder = tempfile::tempdir().unwrap();
         let ledger = SqliteLedger::open(Options::new(folder.path(), Millis(1))).unwrap();
         let ((come, has_come), (go, wait)) = (sync_channel(1), sync_channel(1));
-        let pending = ledger.write(Waits(come, wait));
+        let pending = ledger.write(BlockingOp(come, wait));
         let group = async {
             // Everything sent while the writer is blocked is one batch.
             has_come.recv().unwrap();
             let sent = tokio::join!(
-                ledger.write(Half),
-                ledger.write(Fails(error)),
-                ledger.write(Half),
+                ledger.write(HalfCount),
+                ledger.write(FailingOp(error)),
+                ledger.write(HalfCount),
                 async { go.send(()).unwrap() },
             );
             [sent.0, sent.1.map(|()| 0), sent.2]
@@ -162,7 +162,7 @@ mod tests {
             || rusqlite::Error::QueryReturnedNoRows,
         ] as [fn() -> rusqlite::Error; 3]
         {
-            let answers = beside(refused).await;
+            let answers = with_neighbours(refused).await;
             assert_eq!(answers, [Ok(0), Err(FaultKind::Internal), Ok(0)], "{}", refused());
         }
     }
@@ -170,7 +170,7 @@ mod tests {
     #[tokio::test]
     async fn a_task_that_fails_with_its_disk_fails_with_its_group() {
         let full = || rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None);
-        let answers = beside(full).await;
+        let answers = with_neighbours(full).await;
         assert_eq!(answers, [Err(FaultKind::LedgerUnavailable); 3]);
     }
 
@@ -179,10 +179,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ledger = SqliteLedger::open(Options::new(folder.path(), Millis(1))).unwrap();
         assert!(ledger.is_healthy());
-        ledger.write(Panics).await.unwrap_err();
+        ledger.write(PanickingOp).await.unwrap_err();
         let fault = ledger.must_stop().await;
         assert_eq!(fault.kind, FaultKind::OutcomeUnknown);
-        assert!(fault.to_string().contains("ended by a panic"), "{fault}");
+        assert!(fault.to_string().contains("panicked"), "{fault}");
         assert!(!ledger.is_healthy());
     }
 }

@@ -81,7 +81,7 @@ enum GroupError {
 
 /// Events and operations that a batch is written without.
 #[derive(Default)]
-struct Skipped {
+struct SkippedItems {
     events: Vec<(usize, Fault)>,
     ops: Vec<usize>,
 }
@@ -241,7 +241,7 @@ impl Writer {
         &mut self,
         group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
     ) -> Result<(Outcomes, Position), BatchError> {
-        let mut skipped = Skipped::default();
+        let mut skipped = SkippedItems::default();
         loop {
             match self.write_without(&skipped, group) {
                 Err(GroupError::Poisoned { index, fault }) => {
@@ -266,7 +266,7 @@ impl Writer {
 
     fn write_without(
         &mut self,
-        skipped: &Skipped,
+        skipped: &SkippedItems,
         group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
     ) -> Result<(Outcomes, Position), GroupError> {
         let mut batch = Batch::begin(&self.conn, self.epoch, self.quota, self.position)?;

@@ -21,10 +21,10 @@ use crate::db::{
 };
 use crate::port::BoxFuture;
 use crate::publications::{
-    Offer, Publication, PublicationCounts, PublicationReader, PublicationStep, Publications,
-    UnpublishedRecord,
+    BusEnd, Offer, Publication, PublicationCounts, PublicationReader, PublicationStep,
+    Publications, UnpublishedRecord,
 };
-use crate::rules::{HistoryLine, evidence_text};
+use crate::rules::{HistoryLine, bus_end_name, evidence_text};
 
 statements! {
     shared AMBIGUOUS "publications_ambiguous";
@@ -33,6 +33,7 @@ statements! {
     shared HISTORY "publication_history";
     each INSERT "publication_insert";
     shared LIST "publications";
+    each META_MAX "meta_max";
     each LOST "publications_lost";
     shared NAMED "publication_named";
     shared NOTE "publication_note";
@@ -62,7 +63,7 @@ impl<B: WriteBackend<Db: RowTables>> Publications for B {
         batch: Vec<Offer>,
         at: Millis,
     ) -> BoxFuture<'_, Result<Vec<Option<Publication>>, Fault>> {
-        self.apply(Begin { batch, at })
+        self.apply(BeginPublications { batch, at })
     }
 
     fn step_publications(
@@ -84,7 +85,7 @@ impl<B: WriteBackend<Db: RowTables>> Publications for B {
             let mut is_over = self.read(move |db, _| lost(db, &of_door, 1)).await?.is_empty();
             let mut recovered = Vec::new();
             while !is_over {
-                let part = self.apply(Recover { door: door.clone(), at }).await?;
+                let part = self.apply(RecoverPublications { door: door.clone(), at }).await?;
                 is_over = part.len() < LOST_MAX;
                 recovered.extend(part);
             }
@@ -156,12 +157,12 @@ impl<B: ReadBackend> PublicationReader for B {
 }
 
 /// Begins publications.
-struct Begin {
+struct BeginPublications {
     batch: Vec<Offer>,
     at: Millis,
 }
 
-impl<D: RowTables> Operation<D> for Begin {
+impl<D: RowTables> Operation<D> for BeginPublications {
     type Output = Vec<Option<Publication>>;
 
     fn apply(&mut self, tx: &Transaction<'_, D>) -> Result<Self::Output, D::Error> {
@@ -187,12 +188,12 @@ impl<D: RowTables> Operation<D> for Steps {
 }
 
 /// Recovers publications of dead processes.
-struct Recover {
+struct RecoverPublications {
     door: String,
     at: Millis,
 }
 
-impl<D: RowTables> Operation<D> for Recover {
+impl<D: RowTables> Operation<D> for RecoverPublications {
     type Output = Vec<Publication>;
 
     fn apply(&mut self, tx: &Transaction<'_, D>) -> Result<Self::Output, D::Error> {
@@ -362,6 +363,11 @@ impl<D: RowTables> PublicationTables for RecordTables<'_, D> {
         let (word, attempt, epoch) = (state.word(), state.attempt(), state.epoch());
         let params = params![*n, word, attempt, epoch, &evidence, reason, *changed_at];
         self.db.execute(&UPDATE, params).map(drop)
+    }
+
+    fn raise_bus_end(&mut self, end: &BusEnd) -> Result<(), D::Error> {
+        let name = bus_end_name(&end.topic);
+        self.db.execute(&META_MAX, params![&name, end.messages]).map(drop)
     }
 
     fn note(&mut self, n: u64, epoch: u64, line: &HistoryLine<'_>) -> Result<(), D::Error> {

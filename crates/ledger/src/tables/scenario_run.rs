@@ -7,7 +7,8 @@ use crate::db::{
     statements,
 };
 use crate::port::BoxFuture;
-use crate::rules::scenario;
+use crate::publications::BusEnd;
+use crate::rules::{bus_end_name, scenario};
 use crate::scenario_runs::{
     OpenRunRequest, OpenRunResult, PublicationState, RunEvent, RunLease, RunPublication, RunUpdate,
     RunUpdateError, ScenarioDocument, ScenarioRun, ScenarioRunReader, ScenarioRuns, StateChange,
@@ -26,6 +27,7 @@ statements! {
     shared LEASE_GET "sr_lease_get";
     shared LEASE_PUT "sr_lease_put";
     shared LEASE_RENEW "sr_lease_renew";
+    each META_MAX "meta_max";
     shared PUBLICATION_HAS "sr_publication_has";
     shared PUBLICATION_PUT "sr_publication_put";
     shared PUBLICATIONS "sr_publications";
@@ -253,6 +255,11 @@ pub(crate) fn put_publication<D: Db>(
     let RunPublication { message_id, kind, attempt, state, evidence, at } = publication;
     let params = params![run, *attempt, message_id, kind, state.word(), evidence, *at];
     db.execute(&PUBLICATION_PUT, params)
+}
+
+/// Raises the acknowledged end of a topic.
+pub(crate) fn raise_bus_end<D: Db>(db: &D, end: &BusEnd) -> Result<(), D::Error> {
+    db.execute(&META_MAX, params![&bus_end_name(&end.topic), end.messages]).map(drop)
 }
 
 /// Raises the version of a run: files written before are out of date.

@@ -24,15 +24,15 @@ use admit_core::hash::sha256_hex;
 
 use pack::SyntheticPack;
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+type CycleOutcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-fn main() -> Outcome<()> {
+fn main() -> CycleOutcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let value = |name: &str| {
         let at = arguments.iter().position(|word| word == name)?;
         arguments.get(at + 1).cloned()
     };
-    let number = |name: &str, default: u64| -> Outcome<u64> {
+    let number = |name: &str, default: u64| -> CycleOutcome<u64> {
         Ok(value(name).map(|text| text.parse()).transpose()?.unwrap_or(default))
     };
     let out = PathBuf::from(value("--out").ok_or("--out DIR is missing")?);
@@ -55,7 +55,7 @@ fn main() -> Outcome<()> {
 }
 
 /// Writes the facts to the artifacts and publishes READY.
-fn publish_ready(data: &std::path::Path, run: &str, engine_root: &str) -> Outcome<()> {
+fn publish_ready(data: &std::path::Path, run: &str, engine_root: &str) -> CycleOutcome<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let artifacts = LocalArtifacts::open(local::Options::new(data.join("artifacts")))?;

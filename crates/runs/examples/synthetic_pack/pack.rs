@@ -35,12 +35,12 @@ pub(crate) enum Cells {
 }
 
 /// A column with its name.
-pub(crate) type Column = (&'static str, Cells);
+pub(crate) type PackColumn = (&'static str, Cells);
 
 /// Writes one part file; each of `groups` becomes a row group.
 pub(crate) fn write_part(
     path: &Path,
-    groups: impl IntoIterator<Item = Vec<Column>>,
+    groups: impl IntoIterator<Item = Vec<PackColumn>>,
 ) -> Result<(), ParquetError> {
     let mut groups = groups.into_iter().peekable();
     let fields: String = groups.peek().into_iter().flatten().map(field).collect();
@@ -58,7 +58,7 @@ pub(crate) fn write_part(
     Ok(())
 }
 
-fn field((name, cells): &Column) -> String {
+fn field((name, cells): &PackColumn) -> String {
     match cells {
         Cells::Int(_) => format!("required int64 {name}; "),
         Cells::Float(_) => format!("required double {name}; "),
@@ -128,7 +128,7 @@ impl SyntheticPack {
             let id = format!("{{\"output_id\":\"{output}\"}}");
             fs::write(view.join("_stream_view_manifest.json"), id)?;
             fs::write(view.join("_stream_sort_receipt.json"), "{\"status\":\"OK\"}")?;
-            let mut chance = Chance(self.seed ^ output.len() as u64);
+            let mut chance = RandomSource(self.seed ^ output.len() as u64);
             for part in 0..self.rows.div_ceil(self.part_rows) {
                 let first = part * self.part_rows;
                 let end = (first + self.part_rows).min(self.rows);
@@ -143,7 +143,12 @@ impl SyntheticPack {
         Ok(())
     }
 
-    fn group(&self, output: &str, rows: std::ops::Range<u64>, chance: &mut Chance) -> Vec<Column> {
+    fn group(
+        &self,
+        output: &str,
+        rows: std::ops::Range<u64>,
+        chance: &mut RandomSource,
+    ) -> Vec<PackColumn> {
         let per_flow = self.per_flow.max(1);
         let int = |make: &mut dyn FnMut(u64) -> u64| {
             Cells::Int(rows.clone().map(|row| make(row).cast_signed()).collect())
@@ -199,7 +204,7 @@ impl SyntheticPack {
 }
 
 /// Pin columns of every row.
-fn pins(rows: usize) -> [Column; 4] {
+fn pins(rows: usize) -> [PackColumn; 4] {
     let same = |text: &str| Cells::Text(vec![text.to_owned(); rows]);
     [
         ("seed", Cells::Int(vec![SEED; rows])),
@@ -218,9 +223,9 @@ fn at(row: u64) -> String {
 }
 
 /// Deterministic pseudo-random numbers.
-struct Chance(u64);
+struct RandomSource(u64);
 
-impl Chance {
+impl RandomSource {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

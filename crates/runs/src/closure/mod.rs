@@ -28,7 +28,7 @@ use admit_ledger::RunCounts;
 use admit_ledger::closures::{AmbiguityCounts, ClosingEnd, ClosingStart, Closure, UnsettledCounts};
 use tokio::time::{Instant, sleep};
 
-use crate::report::{RunReporter, SentTotals, Tally};
+use crate::report::{ReceiptTotals, RunReporter, SentTotals};
 use contents::ContentCheck;
 use presence::FilePresence;
 
@@ -74,7 +74,7 @@ impl From<Fault> for CloseError {
 /// Input of a closure.
 struct ClosureInput {
     facts: RunFacts,
-    tally: Tally,
+    tally: ReceiptTotals,
     unsettled: UnsettledCounts,
     sent: SentTotals,
     counts: RunCounts,
@@ -300,7 +300,7 @@ impl RunReporter {
     }
 
     /// Outputs of a manifest that are neither configured nor have events.
-    fn unknown_outputs(&self, manifest: Option<&Manifest>, tally: &Tally) -> CountedSample {
+    fn unknown_outputs(&self, manifest: Option<&Manifest>, tally: &ReceiptTotals) -> CountedSample {
         let (Some(manifest), Some(known)) = (manifest, &self.settings.outputs) else {
             return CountedSample::default();
         };
@@ -332,7 +332,7 @@ fn evidence_details(closure: &Closure) -> Object<'static> {
 fn miscounted(
     before: &RunCounts,
     after: &RunCounts,
-    tally: &Tally,
+    tally: &ReceiptTotals,
     unsettled: UnsettledCounts,
 ) -> Vec<Miscount> {
     let range = |of: fn(&RunCounts) -> i64| (of(before), of(after));
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_counter_may_move_while_it_is_compared_but_not_be_wrong() {
-        let mut tally = Tally::default();
+        let mut tally = ReceiptTotals::default();
         (tally.receipts.admit, tally.receipts.duplicate) = (3, 2);
         let before = RunCounts { admit: 3, duplicate: 1, ..RunCounts::default() };
         let after = RunCounts { duplicate: 4, ..before };

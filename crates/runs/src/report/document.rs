@@ -8,12 +8,12 @@ use admit_core::json::{Object, Value};
 use admit_ledger::Run;
 use admit_ledger::closures::{AmbiguityCounts, UnsettledCounts};
 
-use super::{SentTotals, Settings, Split, Tally, digest_of};
+use super::{ReceiptTotals, SentTotals, Settings, Split, digest_of};
 
 /// Input of a report.
-pub(super) struct Facts {
+pub(super) struct ReportInput {
     pub(super) run: Run,
-    pub(super) tally: Tally,
+    pub(super) tally: ReceiptTotals,
     pub(super) unsettled: UnsettledCounts,
     pub(super) sent: SentTotals,
     /// Events that were refused while the run was being closed.
@@ -26,12 +26,12 @@ pub(super) struct Facts {
 
 /// Builds the report, and the digest of everything in it except the time.
 pub(super) fn report(
-    facts: &Facts,
+    facts: &ReportInput,
     paths: &ArtifactPaths,
     settings: &Settings,
     now: Millis,
 ) -> (Object<'static>, String) {
-    let Facts { run, tally, unsettled, sent, ambiguities: reconciled, closure, .. } = facts;
+    let ReportInput { run, tally, unsettled, sent, ambiguities: reconciled, closure, .. } = facts;
     let scenario_runs: Vec<String> = tally.scenario_runs.iter().cloned().collect();
     let content = Object::from_iter([
         ("platform_run_id", Value::from(run.id.clone())),
@@ -67,7 +67,7 @@ pub(super) fn report(
 /// Exactly the keys of the specification. A receipt whose file could not be written is in the
 /// ledger, so it is counted as received already.
 pub(crate) fn ingress(
-    tally: &Tally,
+    tally: &ReceiptTotals,
     unsettled: &UnsettledCounts,
     sent: &SentTotals,
 ) -> Object<'static> {
@@ -92,7 +92,7 @@ pub(crate) fn ambiguities(ambiguities: AmbiguityCounts) -> Object<'static> {
 }
 
 /// All policies that decided in the run, with their number of receipts.
-pub(crate) fn policies(tally: &Tally) -> Vec<Object<'static>> {
+pub(crate) fn policies(tally: &ReceiptTotals) -> Vec<Object<'static>> {
     let policies = tally.policies.iter().map(|(policy, receipts)| {
         Object::from_iter([
             ("revision", Value::from(policy.revision.clone())),
@@ -104,7 +104,7 @@ pub(crate) fn policies(tally: &Tally) -> Vec<Object<'static>> {
 }
 
 /// Notes that readers need to interpret the numbers.
-pub(crate) fn notes(tally: &Tally) -> Vec<String> {
+pub(crate) fn notes(tally: &ReceiptTotals) -> Vec<String> {
     let policies = tally.policies.len();
     let changed = (policies > 1).then(|| {
         format!(
@@ -116,7 +116,7 @@ pub(crate) fn notes(tally: &Tally) -> Vec<String> {
 }
 
 /// Quarantines of a run by state.
-pub(crate) fn quarantine(tally: &Tally) -> Object<'static> {
+pub(crate) fn quarantine(tally: &ReceiptTotals) -> Object<'static> {
     Object::from_iter([
         ("open", Value::from(tally.open.count)),
         ("superseded", tally.superseded.into()),
@@ -139,7 +139,7 @@ pub(crate) fn splits(splits: &BTreeMap<String, Split>) -> Object<'static> {
     splits.iter().map(|(name, of)| (name.clone(), Value::from(split(of)))).collect()
 }
 
-fn evidence(tally: &Tally) -> Object<'static> {
+fn evidence(tally: &ReceiptTotals) -> Object<'static> {
     Object::from_iter([
         ("receipt_refs_sample", Value::from(tally.receipt_refs.clone())),
         ("quarantine_refs_sample", tally.quarantine_refs.clone().into()),

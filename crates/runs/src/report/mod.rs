@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 pub use document::redacted;
 pub(crate) use document::{ambiguities, ingress, notes, policies, quarantine, splits};
 pub use sent::SentTotals;
-pub use tally::{Split, Tally};
+pub use tally::{ReceiptTotals, Split};
 
 /// Folders of reports, below a run.
 pub const FOLDERS: &[&str] = &["obs"];
@@ -42,7 +42,7 @@ const CONCURRENT_REPORTS_MAX: usize = 2;
 const RUN_IN_FACTS: &str = "$.envelope.platform_run_id";
 
 /// Dependencies of reports and closures.
-pub struct Parts {
+pub struct ReportParts {
     /// Ledger of runs and receipts.
     pub ledger: Arc<dyn Closures>,
     /// Artifact store.
@@ -111,8 +111,8 @@ impl fmt::Debug for RunReporter {
 
 impl RunReporter {
     /// Creates a reporter.
-    pub fn new(parts: Parts) -> Self {
-        let Parts { ledger, artifacts, paths, bus, clock, settings } = parts;
+    pub fn new(parts: ReportParts) -> Self {
+        let ReportParts { ledger, artifacts, paths, bus, clock, settings } = parts;
         Self {
             artifacts: ScopedArtifacts::new(artifacts, paths.prefix(), FOLDERS),
             ledger,
@@ -132,7 +132,7 @@ impl RunReporter {
     pub async fn report(&self, id: &str) -> Result<Option<Object<'static>>, Fault> {
         let Some(run) = self.ledger.run(id.to_owned()).await? else { return Ok(None) };
         let _permit = self.acquire_permit().await?;
-        let facts = document::Facts {
+        let facts = document::ReportInput {
             tally: self.tally(id).await?,
             unsettled: self.unsettled(id).await?,
             sent: self.sent(id).await?,

@@ -50,7 +50,7 @@ impl Split {
 
 /// Totals of a run's receipts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ReceiptTotals {
     /// All receipts.
     pub receipts: Split,
     /// Receipts whose file could not be written.
@@ -81,7 +81,7 @@ pub struct Tally {
     pub without_reference: CountedSample,
 }
 
-impl Tally {
+impl ReceiptTotals {
     fn add(&mut self, line: &RunLine, run: &str, paths: &ArtifactPaths) {
         let Some(decision) = decision(&line.decision) else { return };
         self.receipts.add(decision);
@@ -157,8 +157,8 @@ fn entry_of<'m, T: Default>(names: &'m mut BTreeMap<String, T>, name: &str) -> &
 
 impl RunReporter {
     /// Adds up the receipts of a run.
-    pub(crate) async fn tally(&self, run: &str) -> Result<Tally, Fault> {
-        let (mut tally, mut after) = (Tally::default(), 0);
+    pub(crate) async fn tally(&self, run: &str) -> Result<ReceiptTotals, Fault> {
+        let (mut tally, mut after) = (ReceiptTotals::default(), 0);
         loop {
             let page = self.ledger.run_lines(run.to_owned(), after, PAGE).await?;
             page.iter().for_each(|line| tally.add(line, run, &self.paths));
@@ -194,8 +194,8 @@ mod tests {
         }
     }
 
-    fn tally(lines: &[RunLine]) -> Tally {
-        let mut tally = Tally::default();
+    fn tally(lines: &[RunLine]) -> ReceiptTotals {
+        let mut tally = ReceiptTotals::default();
         lines.iter().for_each(|line| tally.add(line, RUN, &ArtifactPaths::top()));
         tally
     }

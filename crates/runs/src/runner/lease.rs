@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use admit_core::hash::hex;
 use admit_core::{Fault, FaultKind};
+use admit_ledger::publications::BusEnd;
 use admit_ledger::scenario_runs::{
     RunEvent, RunLease, RunPublication, RunUpdate, RunUpdateError, ScenarioDocument, ScenarioRun,
     StateChange, TakeLeaseResult,
@@ -30,6 +31,7 @@ pub(super) struct RunChange {
     pub(super) events: Vec<RunEvent>,
     pub(super) turn: Option<StateChange>,
     pub(super) publication: Option<RunPublication>,
+    pub(super) acknowledged: Option<BusEnd>,
 }
 
 /// Result of acquiring a lease.
@@ -72,7 +74,7 @@ impl Runner {
         run_id: &str,
         change: RunChange,
     ) -> Result<ScenarioRun, RunnerError> {
-        let RunChange { documents, events, turn, publication } = change;
+        let RunChange { documents, events, turn, publication, acknowledged } = change;
         let update = RunUpdate {
             run_id: run_id.to_owned(),
             lease: lease.name.clone(),
@@ -83,6 +85,7 @@ impl Runner {
             events,
             turn,
             publication,
+            acknowledged,
         };
         match self.ledger.update_run(update).await? {
             Ok(()) => self.load_run(run_id).await,

@@ -67,7 +67,7 @@ const SWEEP_PAGE: usize = 256;
 const DETAIL_CHARS_MAX: usize = 500;
 
 /// Dependencies of a runner.
-pub struct Parts {
+pub struct RunnerParts {
     /// Ledger of runs. The runner writes only the tables of runs.
     pub ledger: Arc<dyn ScenarioRuns>,
     /// Artifact store. The runner writes only its own folders.
@@ -133,8 +133,8 @@ impl RunStatus {
 
 impl Runner {
     /// Creates a runner.
-    pub fn new(parts: Parts) -> Self {
-        let Parts { ledger, artifacts, paths, bus, packs, active, clock, settings } = parts;
+    pub fn new(parts: RunnerParts) -> Self {
+        let RunnerParts { ledger, artifacts, paths, bus, packs, active, clock, settings } = parts;
         let policy = settings.policy();
         let files = RunFiles::new(artifacts, &paths);
         let sweep = SweepTracker::default();
@@ -287,7 +287,7 @@ fn describe(run: &ScenarioRun) -> String {
     let last = run.publications.iter().rfind(|attempt| attempt.kind == MessageKind::Ready.word());
     match (run.state, last.map(|last| last.state)) {
         (ScenarioState::Ready, Some(PublicationState::Published)) => {
-            "ready; READY was published to the control bus".to_owned()
+            "ready, and READY is on the control bus".to_owned()
         }
         (ScenarioState::Ready, Some(PublicationState::Unknown | PublicationState::InFlight)) => {
             "ready, but the outcome of publishing READY is unknown; re-emit it".to_owned()

@@ -6,6 +6,7 @@
 use admit_bus::{Message, PublishOutcome};
 use admit_contracts::ingestion_gate::utc;
 use admit_core::json::{Object, Value};
+use admit_ledger::publications::BusEnd;
 use admit_ledger::scenario_runs::{PublicationState, RunPublication, ScenarioRun};
 use tokio::time::timeout;
 
@@ -75,8 +76,11 @@ impl Runner {
         let bus_message = self.bus_message(run, &message);
         let sent = timeout(self.bus.delivery_timeout(), self.bus.publish(vec![bus_message])).await;
         let outcome = sent.ok().and_then(|mut outcomes| outcomes.pop());
+        let mut acknowledged = None;
         let (state, evidence) = match outcome {
             Some(PublishOutcome::Committed(at)) => {
+                let topic = at.topic.clone();
+                acknowledged = at.messages_up_to().map(|messages| BusEnd { topic, messages });
                 let position = format!("{}/{}@{}", at.topic, at.partition, at.offset);
                 (PublicationState::Published, position)
             }
@@ -85,7 +89,7 @@ impl Runner {
             None => (PublicationState::Unknown, "timeout: no reply from the bus".to_owned()),
         };
         (publication.state, publication.evidence) = (state, Some(evidence));
-        self.record_outcome(lease, run, publication, message).await
+        self.record_outcome(lease, run, (publication, acknowledged), message).await
     }
 
     /// Commits the outcome of an attempt, with its event in the record.
@@ -93,7 +97,7 @@ impl Runner {
         &self,
         lease: &RunnerLease,
         run: &ScenarioRun,
-        publication: RunPublication,
+        (publication, acknowledged): (RunPublication, Option<BusEnd>),
         message: RunMessage,
     ) -> Result<ScenarioRun, RunnerError> {
         let [published, failed] = message.kind.events();
@@ -117,6 +121,7 @@ impl Runner {
         let change = RunChange {
             events: vec![event],
             publication: Some(publication),
+            acknowledged,
             ..RunChange::default()
         };
         self.update_run(lease, &run.run_id, change).await

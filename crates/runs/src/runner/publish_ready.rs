@@ -58,7 +58,7 @@ impl Runner {
                 // This runner holds the lease, so the attempt was interrupted.
                 lost.state = PublicationState::Unknown;
                 lost.evidence = Some("the runner stopped while it was publishing".to_owned());
-                self.record_outcome(lease, &run, lost, message).await
+                self.record_outcome(lease, &run, (lost, None), message).await
             }
             Some(last) if last.state != PublicationState::NotWritten => Ok(run),
             _ => self.publish_message(lease, &run, message).await,

@@ -11,7 +11,7 @@ macro_rules! words {
         }
 
         impl $type {
-            /// All of them.
+            /// All variants.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
             /// Its name on the wire.
@@ -125,6 +125,31 @@ impl RefusalCode {
         }
     }
 
+    /// Whether the same request may pass later without a change by a person.
+    pub const fn is_retryable(self) -> bool {
+        match self {
+            Self::LeaseLost
+            | Self::ReemitRateLimit
+            | Self::ReemitBusy
+            | Self::ArtifactUnavailable
+            | Self::ReemitFailed => true,
+            Self::RunRequestInvalid
+            | Self::ReemitRequestInvalid
+            | Self::PlatformRunIdInvalid
+            | Self::EquivKeyCollision
+            | Self::RunNotFound
+            | Self::PlanDrift
+            | Self::FactsViewDrift
+            | Self::ReadySignalDrift
+            | Self::ArtifactDrift
+            | Self::ReemitReadyOnlyMismatch
+            | Self::ReemitTerminalOnlyMismatch
+            | Self::FactsViewMissing
+            | Self::CrossRunOverrideRequired
+            | Self::CrossRunReasonNotAllowed => false,
+        }
+    }
+
     /// The code for drift of this kind of document.
     pub(super) fn drift(kind: &str) -> Self {
         match kind {
@@ -136,6 +161,9 @@ impl RefusalCode {
     }
 }
 
+/// Default retry hint, in seconds.
+const RETRY_SECONDS: u32 = 5;
+
 /// A refused request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {detail}")]
@@ -144,12 +172,20 @@ pub struct RefusedRequest {
     pub code: RefusalCode,
     /// Detail for operators.
     pub detail: String,
+    /// Seconds until a retry may pass, if one can.
+    pub retry_after_seconds: Option<u32>,
 }
 
 impl RefusedRequest {
     /// Creates a refusal.
     pub fn new(code: RefusalCode, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into() }
+        let retry_after_seconds = code.is_retryable().then_some(RETRY_SECONDS);
+        Self { code, detail: detail.into(), retry_after_seconds }
+    }
+
+    /// Sets when a retry may pass.
+    pub(super) fn retry_after(self, seconds: u32) -> Self {
+        Self { retry_after_seconds: Some(seconds), ..self }
     }
 }
 

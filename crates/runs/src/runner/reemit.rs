@@ -31,7 +31,7 @@ pub enum ReemitKind {
 }
 
 impl ReemitKind {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 3] = [Self::ReadyOnly, Self::TerminalOnly, Self::Both];
 
     /// Its name on the wire.
@@ -202,7 +202,7 @@ impl Runner {
             lost.state = PublicationState::Unknown;
             lost.evidence = Some("the runner stopped while it was publishing".to_owned());
             let interrupted = RunMessage { payload: String::new(), ..message.clone() };
-            run = self.record_outcome(lease, &run, lost, interrupted).await?;
+            run = self.record_outcome(lease, &run, (lost, None), interrupted).await?;
         }
         self.publish_message(lease, &run, message).await
     }
@@ -300,14 +300,18 @@ impl Runner {
             .publications
             .iter()
             .filter(|attempt| attempt.kind != MessageKind::Ready.word() && attempt.at >= since);
-        if reemits.count() < self.settings.reemits_max {
+        let times: Vec<Millis> = reemits.map(|attempt| attempt.at).collect();
+        if times.len() < self.settings.reemits_max {
             return Ok(());
         }
+        // Until the oldest of them is outside of the window.
+        let oldest = times.iter().map(|at| at.0 - since.0).min().unwrap_or(window);
+        let wait = u32::try_from(oldest.max(0) / 1_000 + 1).unwrap_or(u32::MAX);
         let detail = format!(
             "rate limit exceeded: {} re-emits of this run within {} s; retry later",
             self.settings.reemits_max,
             self.settings.reemit_window.as_secs()
         );
-        Err(RefusedRequest::new(RefusalCode::ReemitRateLimit, detail).into())
+        Err(RefusedRequest::new(RefusalCode::ReemitRateLimit, detail).retry_after(wait).into())
     }
 }

@@ -77,15 +77,22 @@ pub fn reemit_reply(result: &ReemitResult) -> Reply {
     reply(200, &body)
 }
 
-/// Reply with a refusal: `{"error", "detail"}`. `None` for an internal fault, which the gate renders
-/// itself.
+/// Reply with a refusal: `{"error", "detail", "retryable"}`, with a retry hint if a retry helps.
+/// `None` for an internal fault, which the gate renders itself.
 pub fn error_reply(error: &RunnerError) -> Option<Reply> {
     let RunnerError::Refused(refused) = error else { return None };
-    let body = Object::from_iter([
+    let wait = refused.retry_after_seconds;
+    let mut body = Object::from_iter([
         ("error", Value::from(refused.code.word())),
         ("detail", (&refused.detail).into()),
+        ("retryable", wait.is_some().into()),
     ]);
-    Some(reply(refused.code.status(), &body))
+    if let Some(seconds) = wait {
+        body.push("retry_after_seconds", seconds);
+    }
+    let mut reply = reply(refused.code.status(), &body);
+    reply.headers.extend(wait.map(|seconds| ("retry-after", seconds.to_string())));
+    Some(reply)
 }
 
 fn reply(status: u16, object: &Object<'_>) -> Reply {

@@ -49,7 +49,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 3] = [Self::Auto, Self::ForceInvoke, Self::ForceReuse];
 
     /// Its name on the wire.

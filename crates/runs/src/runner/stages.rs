@@ -14,7 +14,7 @@ use super::reason::{Reason, RefusalCode, RefusedRequest, RunnerError};
 use super::request::{RunRequest, Strategy};
 use super::settings::millis;
 use super::{Runner, identity, panicked};
-use crate::streamer::identity::World;
+use crate::streamer::identity::WorldPins;
 
 impl Runner {
     /// Commits the plan of the run, once.
@@ -56,7 +56,7 @@ impl Runner {
             events: vec![record_event("PLAN_COMMITTED", &run.run_id, &details, &self.policy, now)],
             documents: vec![document.clone()],
             turn: Some(StateChange { to: ScenarioState::Planned, reason: None }),
-            publication: None,
+            ..RunChange::default()
         };
         let run = self.update_run(lease, &run.run_id, change).await?;
         self.files.put(&[document]).await?;
@@ -125,7 +125,7 @@ impl Runner {
         plan: &RunPlan,
     ) -> Result<EvidenceResult, RunnerError> {
         let query = EvidenceQuery {
-            world: World {
+            world: WorldPins {
                 manifest_fingerprint: request.manifest_fingerprint.clone(),
                 parameter_hash: request.parameter_hash.clone(),
                 seed: request.seed,
@@ -262,7 +262,7 @@ impl Runner {
             documents: documents.clone(),
             events: vec![record_event(kind, &run.run_id, &details, &self.policy, now)],
             turn: Some(StateChange { to, reason: Some(reason.word().to_owned()) }),
-            publication: None,
+            ..RunChange::default()
         };
         let run = self.update_run(lease, &run.run_id, change).await?;
         self.files.put(&documents).await?;

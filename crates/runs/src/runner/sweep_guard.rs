@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sweep_that_came_and_went_meanwhile_counts() {
+    async fn a_sweep_that_ran_meanwhile_counts() {
         let tracker = SweepTracker::default();
         let wait = tracker.watch("a");
         drop(tracker.enter("a"));

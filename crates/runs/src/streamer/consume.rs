@@ -20,14 +20,14 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Parts;
+use super::StreamerParts;
 use super::checkpoint::CheckpointError;
 use super::facts::Facts;
 use super::ready::Ready;
-use super::reason::{Failure, Reason};
-use super::records::{Entry, Status};
-use super::run::{self, Run, RunEnd, StreamResult};
-use super::session::Session;
+use super::reason::{Reason, RunFailure};
+use super::records::{ReadyStatus, StreamRecord};
+use super::run::{self, ReadyRun, RunEnd, StreamResult};
+use super::session::SessionLog;
 
 /// Messages per read.
 const PAGE: usize = 100;
@@ -57,11 +57,11 @@ pub enum StreamerError {
 
 /// Outcome of one READY message in one cycle.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct CycleOutcome {
     /// The message.
     pub ready: Ready,
     /// Its status.
-    pub status: Status,
+    pub status: ReadyStatus,
     /// The reason as in records, if any.
     pub reason: Option<String>,
     /// Detail for operators.
@@ -74,7 +74,7 @@ pub struct Outcome {
 #[derive(Debug, Default)]
 pub struct Cycle {
     /// READY messages in bus order, without those settled in earlier cycles.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<CycleOutcome>,
     /// Messages that are not a READY for this streamer.
     pub dropped: u64,
 }
@@ -94,7 +94,7 @@ struct RetryState {
 
 /// The streamer.
 pub struct Streamer {
-    parts: Arc<Parts>,
+    parts: Arc<StreamerParts>,
     settled: HashSet<String>,
     retries: HashMap<String, RetryState>,
     /// Partitions whose saved position was checked against this bus.
@@ -103,7 +103,7 @@ pub struct Streamer {
 
 impl Streamer {
     /// Creates a streamer.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: StreamerParts) -> Self {
         let parts = Arc::new(parts);
         Self {
             parts,
@@ -276,11 +276,11 @@ impl Streamer {
             return Ok(true);
         }
         let scope = self.scope(&ready).to_owned();
-        let mut outcome = Outcome::of(&ready, Status::SkippedDuplicate);
+        let mut outcome = CycleOutcome::of(&ready, ReadyStatus::SkippedDuplicate);
         let is_done = self.parts.records.is_terminal(&scope, &ready.message_id).await?;
         if !is_done || self.parts.settings.again {
             outcome = if self.is_postponed(&ready, *attempted, stop) {
-                Outcome::of(&ready, Status::Waiting)
+                CycleOutcome::of(&ready, ReadyStatus::Waiting)
             } else {
                 *attempted += 1;
                 Box::pin(self.stream_and_record(&scope, ready, stop)).await
@@ -305,7 +305,7 @@ impl Streamer {
         is_enough || is_early || stop.is_cancelled()
     }
 
-    fn update_state(&mut self, outcome: &Outcome) {
+    fn update_state(&mut self, outcome: &CycleOutcome) {
         let id = &outcome.ready.message_id;
         if outcome.status.is_settled() {
             self.retries.remove(id);
@@ -313,7 +313,7 @@ impl Streamer {
                 self.settled.clear();
             }
             self.settled.insert(id.clone());
-        } else if outcome.status == Status::Failed {
+        } else if outcome.status == ReadyStatus::Failed {
             let failures = self.retries.get(id).map_or(0, |retry| retry.failures) + 1;
             let wait = self.parts.settings.poll_every.saturating_mul(1 << failures.min(20));
             let at = Instant::now() + wait.min(FAILED_WAIT_MAX);
@@ -327,10 +327,10 @@ impl Streamer {
         scope: &str,
         ready: Ready,
         stop: &CancellationToken,
-    ) -> Outcome {
-        let mut outcome = Outcome::of(&ready, Status::Failed);
-        let mut entry = Entry {
-            status: Status::Failed,
+    ) -> CycleOutcome {
+        let mut outcome = CycleOutcome::of(&ready, ReadyStatus::Failed);
+        let mut entry = StreamRecord {
+            status: ReadyStatus::Failed,
             reason: None,
             emitted: 0,
             engine_run_root: None,
@@ -340,10 +340,10 @@ impl Streamer {
             Ok(status) => entry.status = status,
             Err(failure) => outcome.failed(&failure),
         }
-        if entry.status == Status::SkippedOutOfScope {
+        if entry.status == ReadyStatus::SkippedOutOfScope {
             outcome.reason = Some("PLATFORM_RUN_SCOPE_MISMATCH".to_owned());
         }
-        if entry.status == Status::Streamed {
+        if entry.status == ReadyStatus::Streamed {
             entry.emitted = outcome.streamed.emitted();
         }
         entry.reason.clone_from(&outcome.reason);
@@ -352,9 +352,9 @@ impl Streamer {
         let knobs = self.parts.settings.knobs();
         if let Err(error) = self.parts.records.append(scope, &ready, &entry, knobs, now).await {
             // Without a record it is not settled: it is streamed again from its checkpoints.
-            outcome.status = Status::Failed;
+            outcome.status = ReadyStatus::Failed;
             let detail = "failed to record the status of the run";
-            outcome.failed(&Failure::caused(Reason::StreamFailed, detail, error));
+            outcome.failed(&RunFailure::caused(Reason::StreamFailed, detail, error));
         }
         outcome
     }
@@ -362,18 +362,18 @@ impl Streamer {
     async fn try_stream(
         &self,
         ready: &Ready,
-        entry: &mut Entry,
-        outcome: &mut Outcome,
+        entry: &mut StreamRecord,
+        outcome: &mut CycleOutcome,
         stop: &CancellationToken,
-    ) -> Result<Status, Failure> {
+    ) -> Result<ReadyStatus, RunFailure> {
         let facts = self.facts(ready).await?;
         let (platform_run_id, scenario_run_id) = facts.ids(ready)?;
         let scope_run = self.parts.settings.platform_run_id.as_ref();
         if scope_run.is_some_and(|scope_run| *scope_run != platform_run_id) {
-            return Ok(Status::SkippedOutOfScope);
+            return Ok(ReadyStatus::SkippedOutOfScope);
         }
         let session =
-            Session::new(&self.parts.sessions, &platform_run_id, Arc::clone(&self.parts.clock));
+            SessionLog::new(&self.parts.sessions, &platform_run_id, Arc::clone(&self.parts.clock));
         let session_fields = [
             ("message_id", ready.message_id.as_str().into()),
             ("run_id", ready.run_id.as_str().into()),
@@ -382,21 +382,21 @@ impl Streamer {
         let (provenance, now) = (self.parts.settings.provenance(), self.parts.clock.now());
         let seen = self.parts.records.ready_seen(&platform_run_id, ready, provenance, now).await;
         seen.map_err(|error| {
-            Failure::caused(Reason::StreamFailed, "failed to write the governance log", error)
+            RunFailure::caused(Reason::StreamFailed, "failed to write the governance log", error)
         })?;
         if let Err(reason) = self.parts.gate.alive().await {
             outcome.detail = Some(reason);
-            return Ok(Status::DeferredDownstreamNotReady);
+            return Ok(ReadyStatus::DeferredDownstreamNotReady);
         }
         let scenario_id = facts.pins.scenario_id.clone().ok_or_else(|| {
-            Failure::new(Reason::ScenarioIdMissing, "the facts have no scenario_id")
+            RunFailure::new(Reason::ScenarioIdMissing, "the facts have no scenario_id")
         })?;
         entry.scenario_id = Some(scenario_id.clone());
         let engine_root = facts.engine_root(ready)?;
         entry.engine_run_root = Some(engine_root.clone());
         facts.same_world(ready)?;
         facts.same_bundle(ready)?;
-        let run = Run {
+        let run = ReadyRun {
             ready: ready.clone(),
             facts,
             platform_run_id,
@@ -407,40 +407,40 @@ impl Streamer {
         match run::stream(&self.parts, run, stop).await? {
             RunEnd::InUse => {
                 outcome.detail = Some("another streamer holds the lock of this run".to_owned());
-                Ok(Status::DeferredRunInUse)
+                Ok(ReadyStatus::DeferredRunInUse)
             }
             RunEnd::Streamed(streamed) => {
                 outcome.streamed = streamed;
-                Ok(Status::Streamed)
+                Ok(ReadyStatus::Streamed)
             }
             RunEnd::Stopped(streamed) => {
                 outcome.streamed = streamed;
-                Ok(Status::Stopped)
+                Ok(ReadyStatus::Stopped)
             }
         }
     }
 
-    async fn facts(&self, ready: &Ready) -> Result<Facts, Failure> {
+    async fn facts(&self, ready: &Ready) -> Result<Facts, RunFailure> {
         let reference = &ready.facts_view_ref;
         let invalid = Reason::RunFactsInvalid;
         let read = self.parts.records.facts(reference).await;
         match read {
             Ok(Some(bytes)) => Facts::read(&bytes).map_err(|failure| failure.at(reference)),
-            Ok(None) => Err(Failure::new(invalid, format!("{reference} does not exist"))),
+            Ok(None) => Err(RunFailure::new(invalid, format!("{reference} does not exist"))),
             Err(error) => {
-                Err(Failure::caused(invalid, format!("{reference} cannot be read"), error))
+                Err(RunFailure::caused(invalid, format!("{reference} cannot be read"), error))
             }
         }
     }
 }
 
-impl Outcome {
-    fn of(ready: &Ready, status: Status) -> Self {
+impl CycleOutcome {
+    fn of(ready: &Ready, status: ReadyStatus) -> Self {
         let (ready, streamed) = (ready.clone(), StreamResult::default());
         Self { ready, status, reason: None, detail: None, streamed }
     }
 
-    fn failed(&mut self, failure: &Failure) {
+    fn failed(&mut self, failure: &RunFailure) {
         self.reason = Some(failure.reason.as_str().to_owned());
         self.detail = Some(failure.detail_with_causes());
         tracing::error!(

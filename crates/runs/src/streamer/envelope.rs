@@ -5,9 +5,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use admit_core::json::{self, Form, Limits, Object, Value};
 use bytes::Bytes;
 
-use super::identity::{Stamp, World, event_id, key_text};
-use super::pack::rows::{PartReader, Row};
-use super::reason::{Failure, Reason};
+use super::identity::{Stamp, WorldPins, event_id, key_text};
+use super::pack::rows::{PackRow, PartReader};
+use super::reason::{Reason, RunFailure};
 use crate::catalogue::Output;
 
 /// Maximum envelope size in bytes: the default limit of a gate.
@@ -25,7 +25,7 @@ pub struct Envelopes {
     /// The output.
     pub output: Output,
     /// The world.
-    pub world: World,
+    pub world: WorldPins,
     /// The engine's id of the run.
     pub engine_run_id: String,
     /// The platform run.
@@ -76,12 +76,12 @@ impl Envelopes {
         &self,
         layout: &Layout,
         number: u64,
-        row: &Row<'_>,
-    ) -> Result<PreparedEnvelope, Failure> {
+        row: &PackRow<'_>,
+    ) -> Result<PreparedEnvelope, RunFailure> {
         let mut cells = Object::new();
         for (name, column) in &layout.columns {
             let value = row.value(*column, number).map_err(|error| {
-                Failure::caused(Reason::StreamFailed, format!("row {number}"), error)
+                RunFailure::caused(Reason::StreamFailed, format!("row {number}"), error)
             })?;
             cells.push(name.as_str(), value);
         }
@@ -101,7 +101,7 @@ impl Envelopes {
         cells: &Object<'_>,
         payload_object: Option<&Object<'_>>,
         number: u64,
-    ) -> Result<PreparedEnvelope, Failure> {
+    ) -> Result<PreparedEnvelope, RunFailure> {
         let get = |name: &str| {
             let cell = cells.get(name).filter(|value| !value.is_null());
             cell.or_else(|| payload_object?.get(name).filter(|value| !value.is_null()))
@@ -112,7 +112,7 @@ impl Envelopes {
             let Some(text) = get(name).and_then(key_text) else {
                 let detail =
                     format!("row {number} has no {name}, which is part of its primary key");
-                return Err(Failure::new(Reason::PrimaryKeyMissing, detail));
+                return Err(RunFailure::new(Reason::PrimaryKeyMissing, detail));
             };
             keys.push(text);
         }
@@ -134,7 +134,7 @@ impl Envelopes {
         &self,
         get: &dyn Fn(&str) -> Option<&'v Value<'v>>,
         number: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RunFailure> {
         let seed = self.world.seed.to_string();
         for (name, ours) in [
             ("manifest_fingerprint", &self.world.manifest_fingerprint),
@@ -144,7 +144,7 @@ impl Envelopes {
         ] {
             if get(name).is_some_and(|value| key_text(value).as_ref() != Some(ours)) {
                 let detail = format!("row {number}: {name} differs from that of the run");
-                return Err(Failure::new(Reason::WorldKeyMismatch, detail));
+                return Err(RunFailure::new(Reason::WorldKeyMismatch, detail));
             }
         }
         Ok(())
@@ -185,9 +185,9 @@ impl Envelopes {
     }
 }
 
-fn payload(text: &[u8], number: u64) -> Result<Object<'_>, Failure> {
+fn payload(text: &[u8], number: u64) -> Result<Object<'_>, RunFailure> {
     let value = json::parse(text, &Limits::default()).map_err(|error| {
-        Failure::caused(Reason::StreamFailed, format!("row {number}: payload_json"), error)
+        RunFailure::caused(Reason::StreamFailed, format!("row {number}: payload_json"), error)
     })?;
     let Value::Object(object) = value else {
         return Err(unusable(number, "payload_json is not an object"));
@@ -195,6 +195,6 @@ fn payload(text: &[u8], number: u64) -> Result<Object<'_>, Failure> {
     Ok(object)
 }
 
-fn unusable(number: u64, what: &str) -> Failure {
-    Failure::new(Reason::StreamFailed, format!("row {number}: {what}"))
+fn unusable(number: u64, what: &str) -> RunFailure {
+    RunFailure::new(Reason::StreamFailed, format!("row {number}: {what}"))
 }

@@ -5,7 +5,7 @@
 use admit_core::json::{self, Limits, Object, Value};
 
 use super::ready::{PackRef, Ready, is_hex};
-use super::reason::{Failure, Reason};
+use super::reason::{Reason, RunFailure};
 
 /// Maximum size of a facts view.
 const BYTES_MAX: usize = 16 << 20;
@@ -55,10 +55,10 @@ impl Facts {
     ///
     /// # Errors
     /// `RUN_FACTS_INVALID` with the reason.
-    pub fn read(bytes: &[u8]) -> Result<Self, Failure> {
+    pub fn read(bytes: &[u8]) -> Result<Self, RunFailure> {
         let limits = Limits { bytes_max: BYTES_MAX, ..Limits::default() };
         let value = json::parse(bytes, &limits)
-            .map_err(|error| Failure::caused(Reason::RunFactsInvalid, "not readable", error))?;
+            .map_err(|error| RunFailure::caused(Reason::RunFactsInvalid, "not readable", error))?;
         let facts = value.as_object().ok_or_else(|| invalid("not an object"))?;
         for name in ["plan_ref", "record_ref", "status_ref"] {
             text(facts, name).ok_or_else(|| invalid(format!("{name} is missing")))?;
@@ -86,7 +86,7 @@ impl Facts {
     ///
     /// # Errors
     /// `RUN_FACTS_INVALID` with both hashes.
-    pub fn same_bundle(&self, ready: &Ready) -> Result<(), Failure> {
+    pub fn same_bundle(&self, ready: &Ready) -> Result<(), RunFailure> {
         if self.bundle_hash == ready.bundle_hash {
             return Ok(());
         }
@@ -99,7 +99,7 @@ impl Facts {
     ///
     /// # Errors
     /// With the missing or differing id.
-    pub fn ids(&self, ready: &Ready) -> Result<(String, String), Failure> {
+    pub fn ids(&self, ready: &Ready) -> Result<(String, String), RunFailure> {
         let platform = agreed(
             [&self.platform_run_id, &self.pins.platform_run_id],
             &ready.platform_run_id,
@@ -117,7 +117,7 @@ impl Facts {
     ///
     /// # Errors
     /// With the first differing pin.
-    pub fn same_world(&self, ready: &Ready) -> Result<(), Failure> {
+    pub fn same_world(&self, ready: &Ready) -> Result<(), RunFailure> {
         let pins = &self.pins;
         for (name, facts, ready_value) in [
             ("manifest_fingerprint", Some(&pins.manifest_fingerprint), &ready.manifest_fingerprint),
@@ -126,7 +126,7 @@ impl Facts {
         ] {
             if facts.is_some_and(|facts| facts != ready_value) {
                 let detail = format!("{name} differs between READY and the facts");
-                return Err(Failure::new(Reason::WorldKeyMismatch, detail));
+                return Err(RunFailure::new(Reason::WorldKeyMismatch, detail));
             }
         }
         Ok(())
@@ -136,14 +136,14 @@ impl Facts {
     ///
     /// # Errors
     /// When neither names it, or they differ.
-    pub fn engine_root(&self, ready: &Ready) -> Result<String, Failure> {
+    pub fn engine_root(&self, ready: &Ready) -> Result<String, RunFailure> {
         match (&ready.pack.engine_run_root, &self.pack.engine_run_root) {
-            (Some(first), Some(other)) if first != other => Err(Failure::new(
+            (Some(first), Some(other)) if first != other => Err(RunFailure::new(
                 Reason::EngineRootMismatch,
                 format!("READY names the pack {first}, the facts name {other}"),
             )),
             (Some(root), _) | (None, Some(root)) => Ok(root.clone()),
-            (None, None) => Err(Failure::new(
+            (None, None) => Err(RunFailure::new(
                 Reason::EngineRootMissing,
                 "neither READY nor the facts name oracle_pack_ref.engine_run_root",
             )),
@@ -152,7 +152,7 @@ impl Facts {
 }
 
 impl Pins {
-    fn read(pins: &Object<'_>) -> Result<Self, Failure> {
+    fn read(pins: &Object<'_>) -> Result<Self, RunFailure> {
         let hex = |name: &str| {
             let found = text(pins, name).filter(|text| is_hex(text, 64));
             found.ok_or_else(|| invalid(format!("pins.{name} is missing or malformed")))
@@ -175,19 +175,19 @@ fn agreed(
     facts: [&Option<String>; 2],
     ready: &str,
     [missing, mismatch]: [Reason; 2],
-) -> Result<String, Failure> {
+) -> Result<String, RunFailure> {
     let Some(id) = facts[0] else {
-        return Err(Failure::new(missing, "missing in the facts"));
+        return Err(RunFailure::new(missing, "missing in the facts"));
     };
     let differs = |other: &String| other != id;
     if id != ready || facts[1].as_ref().is_some_and(differs) {
-        return Err(Failure::new(mismatch, "READY, the facts and their pins differ"));
+        return Err(RunFailure::new(mismatch, "READY, the facts and their pins differ"));
     }
     Ok(id.clone())
 }
 
 /// Outputs of the run: the intended ones, or those located.
-fn outputs(facts: &Object<'_>) -> Result<Vec<String>, Failure> {
+fn outputs(facts: &Object<'_>) -> Result<Vec<String>, RunFailure> {
     let locators = facts.get("locators").and_then(Value::as_array);
     let locators = locators.ok_or_else(|| invalid("locators are missing"))?;
     let located: Option<Vec<String>> = locators
@@ -204,7 +204,7 @@ fn outputs(facts: &Object<'_>) -> Result<Vec<String>, Failure> {
     Ok(if intended.is_empty() { located } else { intended })
 }
 
-fn failed_gates(facts: &Object<'_>) -> Result<Vec<String>, Failure> {
+fn failed_gates(facts: &Object<'_>) -> Result<Vec<String>, RunFailure> {
     let receipts = facts.get("gate_receipts").and_then(Value::as_array);
     let receipts = receipts.ok_or_else(|| invalid("gate_receipts are missing"))?;
     let mut failed = Vec::new();
@@ -224,6 +224,6 @@ fn text(object: &Object<'_>, name: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn invalid(detail: impl Into<String>) -> Failure {
-    Failure::new(Reason::RunFactsInvalid, detail)
+fn invalid(detail: impl Into<String>) -> RunFailure {
+    RunFailure::new(Reason::RunFactsInvalid, detail)
 }

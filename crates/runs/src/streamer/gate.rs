@@ -9,8 +9,8 @@ use admit_core::json::{self, Limits, Value};
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use super::reason::{Failure, Reason};
-use super::settings::Retry;
+use super::reason::{Reason, RunFailure};
+use super::settings::RetryPolicy;
 
 /// One boxed future per call.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -19,7 +19,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 const DETAIL_CHARS_MAX: usize = 256;
 
 /// Target of envelopes.
-pub trait Gate: Send + Sync {
+pub trait EnvelopeTarget: Send + Sync {
     /// Sends one envelope once.
     fn push(&self, envelope: Bytes) -> BoxFuture<'_, PushResult>;
 
@@ -36,7 +36,7 @@ pub enum PushResult {
     Retry {
         /// The reason.
         reason: String,
-        /// Minimum delay requested by the gate (`Retry-After`).
+        /// Minimum delay requested by the gate (`RetryPolicy-After`).
         hint: Option<Duration>,
     },
     /// The gate refuses the envelope permanently.
@@ -73,7 +73,7 @@ fn decision(body: &[u8]) -> Option<ReceiptDecision> {
 }
 
 /// Source of random numbers from 0 to 1.
-pub type Chance = dyn Fn() -> f64 + Send + Sync;
+pub type RandomSource = dyn Fn() -> f64 + Send + Sync;
 
 /// Random numbers from the system.
 pub fn system_chance() -> f64 {
@@ -87,22 +87,22 @@ pub fn system_chance() -> f64 {
 /// # Errors
 /// `IG_PUSH_REJECTED` or `IG_PUSH_RETRY_EXHAUSTED`.
 pub async fn push(
-    gate: &dyn Gate,
-    retry: &Retry,
-    chance: &Chance,
+    gate: &dyn EnvelopeTarget,
+    retry: &RetryPolicy,
+    chance: &RandomSource,
     envelope: &Bytes,
     on_retry: &(dyn Fn() + Send + Sync),
-) -> Result<ReceiptDecision, Failure> {
+) -> Result<ReceiptDecision, RunFailure> {
     let mut attempt = 1;
     loop {
         match gate.push(envelope.clone()).await {
             PushResult::Decided(decision) => return Ok(decision),
             PushResult::Refused { reason } => {
-                return Err(Failure::new(Reason::IgPushRejected, reason));
+                return Err(RunFailure::new(Reason::IgPushRejected, reason));
             }
             PushResult::Retry { reason, .. } if attempt >= retry.max_attempts => {
                 let detail = format!("{attempt} attempts, last error: {reason}");
-                return Err(Failure::new(Reason::IgPushRetryExhausted, detail));
+                return Err(RunFailure::new(Reason::IgPushRetryExhausted, detail));
             }
             PushResult::Retry { reason, hint } => {
                 let delay = retry.delay(attempt, chance(), hint);

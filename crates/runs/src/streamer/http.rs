@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::TaskTracker;
 
-use super::gate::{BoxFuture, Gate, PushResult, classify_response};
+use super::gate::{BoxFuture, EnvelopeTarget, PushResult, classify_response};
 use admit_core::json::{self, Limits, Value};
 
 /// Connect timeout.
@@ -75,11 +75,11 @@ pub enum HttpGateError {
     Tls(String),
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+trait HttpStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> HttpStream for S {}
 
 /// Address of a server and how to connect to it.
-struct Server {
+struct HttpServerAddress {
     host: String,
     port: u16,
     authority: HeaderValue,
@@ -88,7 +88,7 @@ struct Server {
     socket: Option<GateSocket>,
 }
 
-impl Server {
+impl HttpServerAddress {
     fn parse(url: &str) -> Result<Self, HttpGateError> {
         let invalid = || HttpGateError::Url(url.to_owned());
         let uri: Uri = url.parse().map_err(|_| invalid())?;
@@ -120,7 +120,7 @@ impl Server {
         }
     }
 
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn HttpStream>> {
         if let Some(GateSocket { path, is_only }) = &self.socket {
             match UnixStream::connect(path).await {
                 Ok(stream) => return Ok(Box::new(stream)),
@@ -157,8 +157,8 @@ fn tls(host: &str) -> Result<(TlsConnector, ServerName<'static>), HttpGateError>
 
 /// Gate client over HTTP.
 pub struct HttpGate {
-    server: Server,
-    required: Vec<(String, Server)>,
+    server: HttpServerAddress,
+    required: Vec<(String, HttpServerAddress)>,
     key: Option<(HeaderName, HeaderValue)>,
     push_max: Duration,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
@@ -195,9 +195,12 @@ impl HttpGate {
         };
         let required = config.require_alive.iter();
         Ok(Self {
-            server: Server { socket: config.socket.clone(), ..Server::parse(&config.url)? },
+            server: HttpServerAddress {
+                socket: config.socket.clone(),
+                ..HttpServerAddress::parse(&config.url)?
+            },
             required: required
-                .map(|url| Ok((url.clone(), Server::parse(url)?)))
+                .map(|url| Ok((url.clone(), HttpServerAddress::parse(url)?)))
                 .collect::<Result<_, HttpGateError>>()?,
             key,
             push_max: config.push_max,
@@ -208,7 +211,7 @@ impl HttpGate {
 
     fn request(
         &self,
-        server: &Server,
+        server: &HttpServerAddress,
         method: Method,
         path: &str,
         body: Bytes,
@@ -229,7 +232,7 @@ impl HttpGate {
         request
     }
 
-    async fn open(&self, server: &Server) -> Result<SendRequest<Full<Bytes>>, String> {
+    async fn open(&self, server: &HttpServerAddress) -> Result<SendRequest<Full<Bytes>>, String> {
         let connect_error =
             |error: &dyn fmt::Display| format!("cannot connect to {}: {error}", server.name());
         let connecting = async {
@@ -280,7 +283,7 @@ impl HttpGate {
         Ok(reply)
     }
 
-    async fn get(&self, server: &Server, path: &str) -> Result<HttpReply, String> {
+    async fn get(&self, server: &HttpServerAddress, path: &str) -> Result<HttpReply, String> {
         let mut sender = self.open(server).await?;
         exchange(&mut sender, self.request(server, Method::GET, path, Bytes::new())).await
     }
@@ -302,7 +305,7 @@ impl HttpGate {
     }
 }
 
-impl Gate for HttpGate {
+impl EnvelopeTarget for HttpGate {
     fn push(&self, envelope: Bytes) -> BoxFuture<'_, PushResult> {
         Box::pin(async move {
             let retry = |reason| PushResult::Retry { reason, hint: None };
@@ -356,11 +359,11 @@ mod tests {
 
     #[test]
     fn a_gate_url_has_a_scheme_a_host_and_an_optional_path() {
-        let server = Server::parse("http://127.0.0.1:9000/api/").expect("a url");
+        let server = HttpServerAddress::parse("http://127.0.0.1:9000/api/").expect("a url");
         assert_eq!((server.port, server.prefix.as_str()), (9000, "/api"));
-        assert_eq!(Server::parse("http://gate").expect("a url").port, 80);
+        assert_eq!(HttpServerAddress::parse("http://gate").expect("a url").port, 80);
         for invalid in ["", "gate", "ftp://gate", "http://u:p@gate", "http://g?x=1", "/v1"] {
-            assert!(Server::parse(invalid).is_err(), "{invalid}");
+            assert!(HttpServerAddress::parse(invalid).is_err(), "{invalid}");
         }
     }
 

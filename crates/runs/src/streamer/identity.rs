@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 
 /// World of a pack: the pins of all its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct World {
+pub struct WorldPins {
     /// 64 hex digits.
     pub manifest_fingerprint: String,
     /// 64 hex digits.
@@ -26,12 +26,12 @@ pub fn fallback_pack_key(engine_root: &str) -> String {
 
 /// The id that a manifest must contain.
 pub fn oracle_pack_id(
-    world: &World,
+    world: &WorldPins,
     engine_release: &str,
     catalogue_digest: &str,
     gate_map_digest: &str,
 ) -> String {
-    let World { manifest_fingerprint, parameter_hash, seed, scenario_id } = world;
+    let WorldPins { manifest_fingerprint, parameter_hash, seed, scenario_id } = world;
     hash_joined(&[
         manifest_fingerprint,
         parameter_hash,
@@ -49,7 +49,7 @@ pub fn checkpoint_pack_key(pack_key: &str, platform_run_id: &str, scenario_run_i
 }
 
 /// Event id of a row: hash of its output, primary key and world.
-pub fn event_id(output_id: &str, primary_key: &[String], world: &World) -> String {
+pub fn event_id(output_id: &str, primary_key: &[String], world: &WorldPins) -> String {
     let seed = world.seed.to_string();
     let mut parts = vec![output_id];
     parts.extend(primary_key.iter().map(String::as_str));
@@ -117,8 +117,8 @@ mod tests {
         value.pointer(pointer).and_then(Value::as_str).expect(pointer)
     }
 
-    fn world(vectors: &Value<'_>) -> World {
-        World {
+    fn world(vectors: &Value<'_>) -> WorldPins {
+        WorldPins {
             manifest_fingerprint: text(vectors, "/envelope/manifest_fingerprint").to_owned(),
             parameter_hash: text(vectors, "/envelope/parameter_hash").to_owned(),
             seed: 42,

@@ -29,18 +29,18 @@ use std::sync::Arc;
 
 use admit_core::Clock;
 
-pub use consume::{Cycle, Outcome, Streamer, StreamerError};
+pub use consume::{Cycle, CycleOutcome, Streamer, StreamerError};
 pub use output::OutputResult;
-pub use reason::{Failure, Reason};
-pub use records::Status;
+pub use reason::{Reason, RunFailure};
+pub use records::ReadyStatus;
 pub use run::StreamResult;
-pub use settings::{Retry, Settings};
+pub use settings::{RetryPolicy, Settings};
 
 /// Opens the pack at a location as written in READY; the error is the reason why it cannot.
 pub type OpenPack = dyn Fn(&str) -> Result<Arc<dyn pack::store::PackStore>, String> + Send + Sync;
 
 /// Dependencies of a streamer.
-pub struct Parts {
+pub struct StreamerParts {
     /// Its settings.
     pub settings: Arc<Settings>,
     /// Source of READY messages.
@@ -50,7 +50,7 @@ pub struct Parts {
     /// Checkpoints.
     pub checkpoints: Arc<dyn checkpoint::Checkpoints>,
     /// The gate.
-    pub gate: Arc<dyn gate::Gate>,
+    pub gate: Arc<dyn gate::EnvelopeTarget>,
     /// Opens packs.
     pub packs: Arc<OpenPack>,
     /// Folder of the session logs.
@@ -58,7 +58,7 @@ pub struct Parts {
     /// Clock.
     pub clock: Arc<dyn Clock>,
     /// Randomness for retry delays.
-    pub chance: Arc<gate::Chance>,
+    pub chance: Arc<gate::RandomSource>,
     /// Progress, for display.
-    pub progress: progress::Progress,
+    pub progress: progress::StreamProgress,
 }

@@ -20,12 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::checkpoint::{CheckpointReason, Checkpoints, Cursor};
 use super::envelope::{Envelopes, Layout, PreparedEnvelope};
-use super::gate::{Chance, Gate, push};
+use super::gate::{EnvelopeTarget, RandomSource, push};
 use super::pace::Pace;
 use super::pack::StreamView;
 use super::progress::{Counts, OutputProgress};
-use super::reason::{Failure, Reason};
-use super::session::Session;
+use super::reason::{Reason, RunFailure};
+use super::session::SessionLog;
 use super::settings::Settings;
 
 /// Envelopes encoded ahead, per output.
@@ -40,11 +40,11 @@ pub(super) struct OutputStream {
     pub(super) envelopes: Envelopes,
     pub(super) checkpoint_key: String,
     pub(super) settings: Arc<Settings>,
-    pub(super) gate: Arc<dyn Gate>,
+    pub(super) gate: Arc<dyn EnvelopeTarget>,
     pub(super) checkpoints: Arc<dyn Checkpoints>,
-    pub(super) chance: Arc<Chance>,
+    pub(super) chance: Arc<RandomSource>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) session: Arc<Session>,
+    pub(super) session: Arc<SessionLog>,
     pub(super) progress: Arc<OutputProgress>,
     pub(super) stop: CancellationToken,
 }
@@ -69,7 +69,7 @@ enum ReadItem {
     Row { file: usize, number: u64, envelope: PreparedEnvelope },
     FileEnd,
     Capped,
-    Failed(Failure),
+    Failed(RunFailure),
 }
 
 struct PendingRow {
@@ -80,7 +80,7 @@ struct PendingRow {
 }
 
 /// Streams an output from its last checkpoint.
-pub(super) async fn stream(output: Arc<OutputStream>) -> Result<OutputResult, Failure> {
+pub(super) async fn stream(output: Arc<OutputStream>) -> Result<OutputResult, RunFailure> {
     let cursor = {
         let output = Arc::clone(&output);
         let loaded = spawn_blocking(move || output.load()).await;
@@ -117,7 +117,7 @@ pub(super) async fn stream(output: Arc<OutputStream>) -> Result<OutputResult, Fa
             None => {
                 drop(read);
                 reader.await.map_err(|error| {
-                    Failure::caused(Reason::StreamFailed, "reading the rows panicked", error)
+                    RunFailure::caused(Reason::StreamFailed, "reading the rows panicked", error)
                 })?;
                 if !window.is_capped {
                     window.flush(CheckpointReason::OutputComplete).await?;
@@ -132,7 +132,7 @@ pub(super) async fn stream(output: Arc<OutputStream>) -> Result<OutputResult, Fa
 impl OutputStream {
     /// The last checkpoint, if it matches this view. A checkpoint of a pack that has changed since
     /// would skip unsent rows, so it is deleted.
-    fn load(&self) -> Result<Option<Cursor>, Failure> {
+    fn load(&self) -> Result<Option<Cursor>, RunFailure> {
         if self.settings.from_start {
             return Ok(None);
         }
@@ -158,7 +158,7 @@ impl OutputStream {
     }
 
     /// Whether the row of a checkpoint exists and has its timestamp.
-    fn matches_view(&self, cursor: &Cursor) -> Result<bool, Failure> {
+    fn matches_view(&self, cursor: &Cursor) -> Result<bool, RunFailure> {
         let part = self.view.parts.iter().find(|part| part.name == cursor.last_file);
         if part.is_none_or(|part| cursor.last_row_index >= part.rows) {
             return Ok(false);
@@ -167,7 +167,7 @@ impl OutputStream {
         let layout = Layout::of(&opened);
         let mut is_same = false;
         opened
-            .rows(cursor.last_row_index, &mut |number, row| -> Result<bool, Failure> {
+            .rows(cursor.last_row_index, &mut |number, row| -> Result<bool, RunFailure> {
                 let envelope = self.envelopes.envelope(&layout, number, row)?;
                 is_same = envelope.stamp.text == cursor.last_ts_utc;
                 Ok(false)
@@ -176,7 +176,7 @@ impl OutputStream {
         Ok(is_same)
     }
 
-    async fn save(&self, cursor: Cursor, reason: CheckpointReason) -> Result<(), Failure> {
+    async fn save(&self, cursor: Cursor, reason: CheckpointReason) -> Result<(), RunFailure> {
         let (checkpoints, key) = (Arc::clone(&self.checkpoints), self.checkpoint_key.clone());
         let output_id = self.view.output.output_id.clone();
         let (now, session) = (self.clock.now(), Arc::clone(&self.session));
@@ -203,7 +203,7 @@ impl OutputStream {
         &self,
         cursor: Option<&Cursor>,
         items: &mpsc::Sender<ReadItem>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RunFailure> {
         let rows_max = self.settings.max_events_per_output.unwrap_or(u64::MAX);
         let mut ordinal = 0;
         for (file, part) in self.view.parts.iter().enumerate() {
@@ -221,12 +221,12 @@ impl OutputStream {
             let opened = self.view.part(&part.name)?;
             if opened.len() != part.rows {
                 let detail = format!("{} changed while its run was streamed", part.name);
-                return Err(Failure::new(Reason::StreamFailed, detail));
+                return Err(RunFailure::new(Reason::StreamFailed, detail));
             }
             let layout = Layout::of(&opened);
             let mut is_wanted = true;
             opened
-                .rows(first, &mut |number, row| -> Result<bool, Failure> {
+                .rows(first, &mut |number, row| -> Result<bool, RunFailure> {
                     if ordinal >= rows_max {
                         is_wanted = false;
                         // The receiver is dropped if streaming has already stopped.
@@ -248,8 +248,11 @@ impl OutputStream {
     }
 }
 
-fn checkpoint_error(doing: &str, error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-    Failure::caused(Reason::StreamFailed, format!("failed to {doing}"), error)
+fn checkpoint_error(
+    doing: &str,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> RunFailure {
+    RunFailure::caused(Reason::StreamFailed, format!("failed to {doing}"), error)
 }
 
 /// Rows between two checkpoints.
@@ -266,7 +269,7 @@ struct CheckpointWindow<'j> {
 /// Result of a shard.
 struct ShardResult {
     decided: Vec<(usize, ReceiptDecision)>,
-    failure: Option<Failure>,
+    failure: Option<RunFailure>,
 }
 
 impl<'j> CheckpointWindow<'j> {
@@ -286,7 +289,7 @@ impl<'j> CheckpointWindow<'j> {
 
     /// Pushes the window and moves the checkpoint. If pushing ends early, the checkpoint moves up
     /// to the first row without a decision.
-    async fn flush(&mut self, reason: CheckpointReason) -> Result<(), Failure> {
+    async fn flush(&mut self, reason: CheckpointReason) -> Result<(), RunFailure> {
         let rows = std::mem::take(&mut self.rows);
         let (decisions, failure) = self.push_all(&rows).await;
         let whole = decisions.iter().take_while(|decision| decision.is_some()).count();
@@ -315,7 +318,7 @@ impl<'j> CheckpointWindow<'j> {
     async fn push_all(
         &self,
         rows: &[PendingRow],
-    ) -> (Vec<Option<ReceiptDecision>>, Option<Failure>) {
+    ) -> (Vec<Option<ReceiptDecision>>, Option<RunFailure>) {
         let mut decisions = vec![None; rows.len()];
         let shards = self.output.settings.in_flight.clamp(1, rows.len().max(1));
         let mut shards = vec![Vec::new(); shards];

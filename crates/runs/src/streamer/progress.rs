@@ -98,11 +98,11 @@ impl OutputProgress {
 
 /// Progress of the current run.
 #[derive(Clone, Debug, Default)]
-pub struct Progress {
+pub struct StreamProgress {
     outputs: Arc<Mutex<Vec<Arc<OutputProgress>>>>,
 }
 
-impl Progress {
+impl StreamProgress {
     /// The outputs of the current run; empty between runs.
     pub fn outputs(&self) -> Vec<Arc<OutputProgress>> {
         self.outputs.lock().unwrap_or_else(PoisonError::into_inner).clone()

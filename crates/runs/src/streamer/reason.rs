@@ -12,7 +12,7 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            /// All of them.
+            /// All variants.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
             /// Its name in records.
@@ -88,7 +88,7 @@ impl fmt::Display for Reason {
 
 /// Failure of a run, with its reason and detail.
 #[derive(Debug)]
-pub struct Failure {
+pub struct RunFailure {
     /// The reason, for records.
     pub reason: Reason,
     /// Detail for operators.
@@ -96,7 +96,7 @@ pub struct Failure {
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-impl Failure {
+impl RunFailure {
     /// A failure without a cause.
     pub fn new(reason: Reason, detail: impl Into<String>) -> Self {
         Self { reason, detail: detail.into(), source: None }
@@ -129,19 +129,19 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RunFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.reason, self.detail)
     }
 }
 
-impl Error for Failure {
+impl Error for RunFailure {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_ref().map(|source| &**source as &(dyn Error + 'static))
     }
 }
 
-impl From<super::pack::rows::RowsError> for Failure {
+impl From<super::pack::rows::RowsError> for RunFailure {
     fn from(error: super::pack::rows::RowsError) -> Self {
         Self::caused(Reason::StreamFailed, "the rows cannot be read", error)
     }

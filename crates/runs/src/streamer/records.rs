@@ -22,7 +22,7 @@ const COMPONENT: &str = "world_stream_producer";
 
 /// Status of a READY message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Status {
+pub enum ReadyStatus {
     /// The gate has decided on all its rows, or on as many as were allowed.
     Streamed,
     /// It belongs to another platform run than this streamer's.
@@ -41,7 +41,7 @@ pub enum Status {
     Stopped,
 }
 
-impl Status {
+impl ReadyStatus {
     /// Its name in records.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -74,9 +74,9 @@ impl Status {
 
 /// One line of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct StreamRecord {
     /// Its status.
-    pub status: Status,
+    pub status: ReadyStatus,
     /// The reason, if any.
     pub reason: Option<String>,
     /// Rows the gate has decided on; 0 on failure.
@@ -120,7 +120,9 @@ impl ReadyRecords {
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let mut lines = bytes[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         Ok(lines.any(|line| match json::parse(line, &Limits::default()) {
-            Ok(line) => line.get("status").and_then(Value::as_str).is_some_and(Status::is_terminal),
+            Ok(line) => {
+                line.get("status").and_then(Value::as_str).is_some_and(ReadyStatus::is_terminal)
+            }
             Err(error) => {
                 tracing::warn!(path, %error, "skipping an unreadable line of a READY record");
                 false
@@ -137,7 +139,7 @@ impl ReadyRecords {
         &self,
         run: &str,
         ready: &Ready,
-        entry: &Entry,
+        entry: &StreamRecord,
         knobs: Object<'static>,
         now: Millis,
     ) -> Result<(), ArtifactsError> {
@@ -161,7 +163,8 @@ impl ReadyRecords {
         json::write_object(&line, &mut text);
         // A marker deduplicates lines: a final status by its content without the time, a failure by
         // the whole line.
-        let identity = if entry.status == Status::Failed { &text } else { &identity_without_time };
+        let identity =
+            if entry.status == ReadyStatus::Failed { &text } else { &identity_without_time };
         let marker = format!("{}.{}", ready.message_id, &sha256_hex(identity)[..16]);
         let marker = self.paths.of_run(run, &format!("wsp/ready_runs/markers/{marker}.json"));
         let line = Line { marker: File::new(marker, text.clone()), text: text.into() };

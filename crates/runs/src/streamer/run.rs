@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
-use super::Parts;
+use super::StreamerParts;
 use super::checkpoint::RunLock;
 use super::envelope::Envelopes;
 use super::facts::Facts;
@@ -16,11 +16,11 @@ use super::pack::store::PackStore;
 use super::pack::{Pack, PackRequest, StreamView};
 use super::progress::{Counts, OutputProgress};
 use super::ready::Ready;
-use super::reason::{Failure, Reason};
-use super::session::Session;
+use super::reason::{Reason, RunFailure};
+use super::session::SessionLog;
 
 /// A run to stream.
-pub(super) struct Run {
+pub(super) struct ReadyRun {
     pub(super) ready: Ready,
     pub(super) facts: Facts,
     pub(super) platform_run_id: String,
@@ -61,10 +61,10 @@ pub(super) enum RunEnd {
 
 /// Streams a run from its checkpoints.
 pub(super) async fn stream(
-    parts: &Arc<Parts>,
-    run: Run,
+    parts: &Arc<StreamerParts>,
+    run: ReadyRun,
     stop: &CancellationToken,
-) -> Result<RunEnd, Failure> {
+) -> Result<RunEnd, RunFailure> {
     check_producer(parts)?;
     let run = Arc::new(run);
     let pack = {
@@ -74,7 +74,7 @@ pub(super) async fn stream(
     };
     let key = checkpoint_pack_key(&pack.key, &run.platform_run_id, &run.scenario_run_id);
     let Some(lock) = lock(parts, &key).await? else { return Ok(RunEnd::InUse) };
-    let session = Session::new(&parts.sessions, &run.platform_run_id, Arc::clone(&parts.clock));
+    let session = SessionLog::new(&parts.sessions, &run.platform_run_id, Arc::clone(&parts.clock));
     let session = Arc::new(session);
     session.write(
         "engine_world_selected",
@@ -94,30 +94,31 @@ pub(super) async fn stream(
     Ok(if streamed.is_stopped() { RunEnd::Stopped(streamed) } else { RunEnd::Streamed(streamed) })
 }
 
-fn panicked(doing: &str, error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-    Failure::caused(Reason::StreamFailed, format!("{doing} panicked"), error)
+fn panicked(doing: &str, error: impl std::error::Error + Send + Sync + 'static) -> RunFailure {
+    RunFailure::caused(Reason::StreamFailed, format!("{doing} panicked"), error)
 }
 
-fn check_producer(parts: &Parts) -> Result<(), Failure> {
+fn check_producer(parts: &StreamerParts) -> Result<(), RunFailure> {
     let producer = &parts.settings.producer;
     if parts.settings.producers_allowed.contains(producer) {
         return Ok(());
     }
     let detail = format!("producer {producer} is not in the list of allowed producers");
-    Err(Failure::new(Reason::ProducerNotAllowed, detail))
+    Err(RunFailure::new(Reason::ProducerNotAllowed, detail))
 }
 
-async fn lock(parts: &Parts, key: &str) -> Result<Option<RunLock>, Failure> {
+async fn lock(parts: &StreamerParts, key: &str) -> Result<Option<RunLock>, RunFailure> {
     let (checkpoints, key) = (Arc::clone(&parts.checkpoints), key.to_owned());
     let locked = spawn_blocking(move || checkpoints.lock(&key)).await;
     let locked = locked.map_err(|error| panicked("locking the run", error))?;
-    locked.map_err(|error| Failure::caused(Reason::StreamFailed, "failed to lock the run", error))
+    locked
+        .map_err(|error| RunFailure::caused(Reason::StreamFailed, "failed to lock the run", error))
 }
 
-fn open(parts: &Parts, run: &Run) -> Result<Pack, Failure> {
+fn open(parts: &StreamerParts, run: &ReadyRun) -> Result<Pack, RunFailure> {
     let store = |location: &str, reason| {
         (parts.packs)(location)
-            .map_err(|error| Failure::new(reason, format!("{location}: {error}")))
+            .map_err(|error| RunFailure::new(reason, format!("{location}: {error}")))
     };
     let pack = store(&run.engine_root, Reason::RunReceiptUnreadable)?;
     let view_root = run.ready.pack.stream_view_root.as_ref();
@@ -140,13 +141,13 @@ fn open(parts: &Parts, run: &Run) -> Result<Pack, Failure> {
 
 /// Streams all outputs; when one fails the others stop, with their checkpoints saved.
 async fn outputs(
-    parts: &Arc<Parts>,
-    run: &Run,
+    parts: &Arc<StreamerParts>,
+    run: &ReadyRun,
     pack: &Pack,
     key: &str,
-    session: &Arc<Session>,
+    session: &Arc<SessionLog>,
     stop: &CancellationToken,
-) -> Result<StreamResult, Failure> {
+) -> Result<StreamResult, RunFailure> {
     let rows_max = parts.settings.max_events_per_output.unwrap_or(u64::MAX);
     let all: Vec<Arc<OutputProgress>> = pack
         .views
@@ -194,11 +195,11 @@ async fn outputs(
 
 #[expect(clippy::too_many_arguments, reason = "called once, with all dependencies of an output")]
 fn output_stream(
-    parts: &Parts,
-    run: &Run,
+    parts: &StreamerParts,
+    run: &ReadyRun,
     pack: &Pack,
     key: &str,
-    session: &Arc<Session>,
+    session: &Arc<SessionLog>,
     view: &Arc<StreamView>,
     progress: Arc<OutputProgress>,
     stop: CancellationToken,
@@ -231,7 +232,7 @@ fn output_stream(
 async fn stream_output(
     run_id: &str,
     output_stream: Arc<OutputStream>,
-) -> Result<OutputResult, Failure> {
+) -> Result<OutputResult, RunFailure> {
     let output_id = output_stream.view.output.output_id.clone();
     tracing::info!("WSP stream start run_id={run_id} output_id={output_id}");
     let fields = [("run_id", run_id.into()), ("output_id", output_id.as_str().into())];

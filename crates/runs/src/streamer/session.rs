@@ -20,14 +20,14 @@ pub const FILE: &str = "session.jsonl";
 const BYTES_MAX: u64 = 64 << 20;
 
 /// The session log of one run.
-pub struct Session {
+pub struct SessionLog {
     path: PathBuf,
     run: String,
     clock: Arc<dyn Clock>,
     open: Mutex<Option<(File, u64)>>,
 }
 
-impl Session {
+impl SessionLog {
     /// The log of a platform run, below `folder`.
     pub fn new(folder: &Path, platform_run_id: &str, clock: Arc<dyn Clock>) -> Self {
         let path = folder.join(platform_run_id).join(FILE);

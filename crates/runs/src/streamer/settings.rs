@@ -52,7 +52,7 @@ pub struct Settings {
     /// Seconds of row time that pass per second; 0 or less disables pacing.
     pub speedup: f64,
     /// Retries of envelopes.
-    pub retry: Retry,
+    pub retry: RetryPolicy,
     /// Poll interval of the control bus.
     pub poll_every: Duration,
 }
@@ -76,7 +76,7 @@ impl Default for Settings {
             max_events_per_output: None,
             max_messages: None,
             speedup: 600.0,
-            retry: Retry::default(),
+            retry: RetryPolicy::default(),
             poll_every: Duration::from_secs(2),
         }
     }
@@ -121,7 +121,7 @@ impl Settings {
 
 /// Retry policy of envelopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retry {
+pub struct RetryPolicy {
     /// Maximum attempts, at least one.
     pub max_attempts: u32,
     /// First delay; doubled after each attempt.
@@ -132,7 +132,7 @@ pub struct Retry {
     pub max_hint: Duration,
 }
 
-impl Default for Retry {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             max_attempts: 5,
@@ -143,7 +143,7 @@ impl Default for Retry {
     }
 }
 
-impl Retry {
+impl RetryPolicy {
     /// Delay after attempt `attempt` (from 1): exponential up to the maximum, plus `chance` (0 to
     /// 1) times the same as jitter, and at least the gate's hint.
     pub fn delay(&self, attempt: u32, chance: f64, hint: Option<Duration>) -> Duration {
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn delays_double_up_to_the_maximum_with_jitter() {
-        let retry = Retry::default();
+        let retry = RetryPolicy::default();
         let millis = |attempt, chance| retry.delay(attempt, chance, None).as_millis();
         assert_eq!([1, 2, 3, 4, 5, 6].map(|n| millis(n, 0.0)), [250, 500, 1000, 2000, 4000, 5000]);
         assert_eq!((millis(1, 1.0), millis(6, 0.5), millis(40, 1.0)), (500, 7500, 10_000));
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn retry_hints_of_the_gate_are_capped() {
-        let retry = Retry::default();
+        let retry = RetryPolicy::default();
         let delay_for = |seconds| retry.delay(1, 0.0, Some(Duration::from_secs(seconds)));
         assert_eq!(delay_for(7), Duration::from_secs(7));
         assert_eq!(delay_for(0), Duration::from_millis(250));

@@ -26,7 +26,7 @@ use admit_ledger::{
     RecordedDelivery, Settlement,
 };
 use admit_runs::closure::CloseError;
-use admit_runs::report::{Parts, RunReporter, Settings};
+use admit_runs::report::{ReportParts, RunReporter, Settings};
 use admit_testkit::clock::ManualClock;
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -62,7 +62,7 @@ impl World {
         let bus = Arc::new(FileBus::open(bus).expect("a bus"));
         let contract = IngestionGate::new(ContractSettings::default(), IngestionPolicy::shipped());
         let contract = Arc::new(contract.expect("settings"));
-        let reporter = RunReporter::new(Parts {
+        let reporter = RunReporter::new(ReportParts {
             ledger: ledger.clone(),
             artifacts: artifacts.clone(),
             paths: contract.paths().clone(),

@@ -4,7 +4,7 @@ use admit_core::json::Value;
 use admit_ledger::scenario_runs::PublicationState;
 use admit_runs::runner::reason::RefusalCode;
 use admit_runs::runner::{ReemitRequest, Runner};
-use admit_testkit::faulty_bus::Trouble;
+use admit_testkit::faulty_bus::MessageFault;
 
 use crate::world::{PLATFORM_RUN, RUN, World, refusal};
 
@@ -114,7 +114,7 @@ async fn a_run_of_another_platform_run_requires_an_allowed_reason() {
 #[tokio::test]
 async fn an_unknown_outcome_is_resolved_by_a_reemit() {
     let world = World::new();
-    world.bus.next([Some(Trouble::AcceptThenCut), Some(Trouble::AcceptThenCut)]);
+    world.bus.next([Some(MessageFault::AcceptThenCut), Some(MessageFault::AcceptThenCut)]);
     world.submit().await;
     let runner = world.runner();
     assert_eq!(refusal(runner.reemit(RUN, &request("")).await), RefusalCode::ReemitFailed);

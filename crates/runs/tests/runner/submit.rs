@@ -10,7 +10,7 @@ use admit_runs::runner::identity;
 use admit_runs::runner::reason::RefusalCode;
 use admit_runs::streamer::facts::Facts;
 use admit_runs::streamer::ready::Ready;
-use admit_testkit::faulty_bus::Trouble;
+use admit_testkit::faulty_bus::MessageFault;
 
 use crate::world::{PLATFORM_RUN, RUN, World, refusal};
 
@@ -237,7 +237,7 @@ async fn stored_facts_do_not_change_with_the_pack() {
 #[tokio::test]
 async fn a_publication_that_certainly_failed_is_retried_by_the_next_submit() {
     let world = World::new();
-    world.bus.next([Some(Trouble::Refuse)]);
+    world.bus.next([Some(MessageFault::Refuse)]);
     let status = world.submit().await;
     assert_eq!(status.run.state, ScenarioState::Ready, "the status stays");
     assert_eq!(world.events().await.last().map(String::as_str), Some("READY_PUBLISH_FAILED"));
@@ -250,7 +250,7 @@ async fn a_publication_that_certainly_failed_is_retried_by_the_next_submit() {
 
 #[tokio::test]
 async fn a_publication_with_an_unknown_outcome_is_never_repeated_automatically() {
-    for trouble in [Trouble::AcceptThenCut, Trouble::LandLater] {
+    for trouble in [MessageFault::AcceptThenCut, MessageFault::LandLater] {
         let world = World::new();
         world.bus.next([Some(trouble)]);
         let status = world.submit().await;
@@ -263,7 +263,7 @@ async fn a_publication_with_an_unknown_outcome_is_never_repeated_automatically()
         let again = world.submit().await;
         let states: Vec<_> = again.run.publications.iter().map(|attempt| attempt.state).collect();
         assert_eq!(states, [PublicationState::Unknown]);
-        let published = if trouble == Trouble::AcceptThenCut { 1 } else { 0 };
+        let published = if trouble == MessageFault::AcceptThenCut { 1 } else { 0 };
         assert_eq!(world.messages().await.len(), published);
     }
 }

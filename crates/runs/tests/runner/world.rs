@@ -18,7 +18,7 @@ use admit_runs::runner::active::ActiveRun;
 use admit_runs::runner::gate_map::GateMap;
 use admit_runs::runner::reason::{RefusalCode, RunnerError};
 use admit_runs::runner::request::RunRequest;
-use admit_runs::runner::{CONTROL_TOPIC, Parts, RunStatus, Runner, Settings};
+use admit_runs::runner::{CONTROL_TOPIC, RunStatus, Runner, RunnerParts, Settings};
 use admit_runs::streamer::OpenPack;
 use admit_runs::streamer::pack::store::{Disk, PackStore};
 use admit_testkit::clock::ManualClock;
@@ -64,11 +64,11 @@ impl World {
         Runner::new(self.parts())
     }
 
-    pub(crate) fn parts(&self) -> Parts {
+    pub(crate) fn parts(&self) -> RunnerParts {
         let ledger: Arc<dyn ScenarioRuns> = self.ledger.clone();
         let packs: Arc<OpenPack> =
             Arc::new(|root: &str| Ok(Arc::new(Disk::new(root)) as Arc<dyn PackStore>));
-        Parts {
+        RunnerParts {
             ledger,
             artifacts: self.artifacts.clone(),
             paths: ArtifactPaths::top(),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use admit_runs::streamer::Status;
-use admit_runs::streamer::gate::{BoxFuture, Gate, PushResult};
+use admit_runs::streamer::ReadyStatus;
+use admit_runs::streamer::gate::{BoxFuture, EnvelopeTarget, PushResult};
 use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ async fn two_streamers_on_one_folder_send_every_row_once() {
     let (mut one, mut other) = (world.streamer(), world.streamer());
     let (first, second) = tokio::join!(one.cycle(&stop), other.cycle(&stop));
     let statuses = [first, second].map(|cycle| cycle.unwrap().outcomes[0].status);
-    assert!(statuses.contains(&Status::Streamed), "{statuses:?}");
+    assert!(statuses.contains(&ReadyStatus::Streamed), "{statuses:?}");
     assert_eq!((world.gate.ids().len(), world.gate.duplicates()), (160, 0), "{statuses:?}");
     // The streamer that was deferred finds the run settled.
     assert!(one.cycle(&stop).await.unwrap().is_settled());
@@ -36,7 +36,7 @@ struct BlockingGate {
     go: Notify,
 }
 
-impl Gate for BlockingGate {
+impl EnvelopeTarget for BlockingGate {
     fn push(&self, envelope: Bytes) -> BoxFuture<'_, PushResult> {
         Box::pin(async move {
             self.arrived.notify_one();
@@ -56,7 +56,7 @@ async fn a_part_that_changes_while_it_is_streamed_fails_the_run() {
     let world = World::synthetic(400, 300).traffic_only();
     world.announce().await;
     let gate = Arc::new(BlockingGate::default());
-    let mut streamer = world.streamer_at(Arc::clone(&gate) as Arc<dyn Gate>);
+    let mut streamer = world.streamer_at(Arc::clone(&gate) as Arc<dyn EnvelopeTarget>);
     let stop = CancellationToken::new();
     let changed = async {
         gate.arrived.notified().await;
@@ -78,7 +78,7 @@ async fn a_run_in_use_is_deferred_and_not_lost() {
     world.announce().await;
     let stop = CancellationToken::new();
     let gate = Arc::new(BlockingGate::default());
-    let mut one = world.streamer_at(Arc::clone(&gate) as Arc<dyn Gate>);
+    let mut one = world.streamer_at(Arc::clone(&gate) as Arc<dyn EnvelopeTarget>);
     let mut other = world.streamer();
     let watch = async {
         gate.arrived.notified().await;
@@ -87,8 +87,8 @@ async fn a_run_in_use_is_deferred_and_not_lost() {
         cycle.outcomes[0].status
     };
     let (first, second) = tokio::join!(one.cycle(&stop), watch);
-    assert_eq!(second, Status::DeferredRunInUse);
-    assert_eq!(first.unwrap().outcomes[0].status, Status::Streamed);
+    assert_eq!(second, ReadyStatus::DeferredRunInUse);
+    assert_eq!(first.unwrap().outcomes[0].status, ReadyStatus::Streamed);
     assert!(other.cycle(&stop).await.unwrap().is_settled(), "the run is settled");
     assert_eq!(world.gate.pushes(), 0);
     assert_eq!(world.record(&id('a')), ["STREAMED - 12"]);
@@ -113,7 +113,7 @@ async fn rows_of_one_flow_arrive_in_order_however_many_are_on_the_way() {
     let mut world = World::synthetic(60, 25).traffic_only();
     (world.settings.checkpoint_every, world.settings.in_flight) = (30, 8);
     world.announce().await;
-    assert_eq!(world.one().await.status, Status::Streamed);
+    assert_eq!(world.one().await.status, ReadyStatus::Streamed);
     assert!(world.gate.concurrent_max.load(SeqCst) > 1, "concurrent pushes");
     assert!(world.gate.concurrent_max.load(SeqCst) <= 8, "up to the limit");
     let admitted = world.gate.admitted.lock().unwrap();
@@ -131,7 +131,7 @@ async fn outputs_run_one_at_a_time_with_a_concurrency_of_one() {
     let mut world = World::synthetic(20, 20);
     (world.settings.concurrency, world.settings.in_flight) = (1, 1);
     world.announce().await;
-    assert_eq!(world.one().await.status, Status::Streamed);
+    assert_eq!(world.one().await.status, ReadyStatus::Streamed);
     assert_eq!(world.gate.concurrent_max.load(SeqCst), 1);
     let admitted = world.gate.admitted.lock().unwrap();
     let arrived = world.gate.arrived.lock().unwrap();
@@ -147,7 +147,7 @@ async fn a_stopped_streamer_resumes_from_its_checkpoint() {
     world.announce().await;
     let stop = CancellationToken::new();
     let gate = Arc::new(BlockingGate::default());
-    let mut one = world.streamer_at(Arc::clone(&gate) as Arc<dyn Gate>);
+    let mut one = world.streamer_at(Arc::clone(&gate) as Arc<dyn EnvelopeTarget>);
     let halt = async {
         gate.arrived.notified().await;
         stop.cancel();
@@ -155,12 +155,12 @@ async fn a_stopped_streamer_resumes_from_its_checkpoint() {
     };
     let (cycle, ()) = tokio::join!(one.cycle(&stop), halt);
     let outcome = &cycle.unwrap().outcomes[0];
-    assert_eq!(outcome.status, Status::Stopped);
+    assert_eq!(outcome.status, ReadyStatus::Stopped);
     assert_eq!(world.record(&id('a')), Vec::<String>::new());
     let first = gate.inner.ids();
     assert!(first.len() < 40, "{}", first.len());
     let outcome = world.one().await;
-    assert_eq!((outcome.status, outcome.streamed.emitted()), (Status::Streamed, 40));
+    assert_eq!((outcome.status, outcome.streamed.emitted()), (ReadyStatus::Streamed, 40));
     let both = first.len() + world.gate.ids().len();
     assert!((40..=50).contains(&both), "{both}: at most one window is repeated");
 }

@@ -9,7 +9,7 @@ use admit_bus::{Bus as _, Message};
 use admit_core::Millis;
 use admit_runs::streamer::control::{Control as _, FileControl};
 use admit_runs::streamer::gate::PushResult;
-use admit_runs::streamer::{Reason, Status};
+use admit_runs::streamer::{ReadyStatus, Reason};
 use tokio_util::sync::CancellationToken;
 
 use crate::world::{FACTS, RUN, World, id};
@@ -17,14 +17,14 @@ use crate::world::{FACTS, RUN, World, id};
 const TOPIC: &str = "fp.bus.control.v1";
 
 /// Status and reason of a READY with edited facts.
-async fn with_facts(edit: impl Fn(String) -> String) -> (Status, String) {
+async fn with_facts(edit: impl Fn(String) -> String) -> (ReadyStatus, String) {
     let world = World::golden();
     world.commit_facts(&edit(world.facts())).await;
     world.control.send(world.ready(&id('a')));
     let outcome = world.one().await;
     assert_eq!(world.gate.pushes(), 0, "nothing may be pushed");
     let reason = outcome.reason.unwrap_or_default();
-    if outcome.status == Status::Failed {
+    if outcome.status == ReadyStatus::Failed {
         assert_eq!(world.record(&id('a')), [format!("FAILED {reason} 0")]);
     }
     (outcome.status, reason)
@@ -59,7 +59,7 @@ async fn missing_or_invalid_facts_fail_the_run() {
     ] {
         let edited = |facts: String| facts.replacen(&format!("\"{name}\":"), "\"other\":", 1);
         let found = with_facts(edited).await;
-        assert_eq!(found, (Status::Failed, "RUN_FACTS_INVALID".to_owned()), "{name}");
+        assert_eq!(found, (ReadyStatus::Failed, "RUN_FACTS_INVALID".to_owned()), "{name}");
     }
     let found = with_facts(|_| "{".to_owned()).await;
     assert_eq!(found.1, "RUN_FACTS_INVALID");
@@ -73,7 +73,7 @@ async fn facts_that_do_not_match_ready_fail_the_run() {
         format!("{}{digit}{}", &facts[..at], &facts[at + 1..])
     };
     let found = with_facts(other).await;
-    assert_eq!(found, (Status::Failed, "RUN_FACTS_INVALID".to_owned()));
+    assert_eq!(found, (ReadyStatus::Failed, "RUN_FACTS_INVALID".to_owned()));
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn missing_or_differing_ids_fail_the_run_in_the_order_of_the_contract() {
         (&scenario, "\"scenario_run_id\":\"0\"", Reason::ScenarioRunIdMismatch),
     ] {
         let found = with_facts(|facts| facts.replacen(from, to, 1)).await;
-        assert_eq!(found, (Status::Failed, reason.as_str().to_owned()));
+        assert_eq!(found, (ReadyStatus::Failed, reason.as_str().to_owned()));
     }
     let scenario = "\"scenario_id\":\"baseline_v1\"";
     let found = with_facts(|facts| facts.replace(scenario, "\"x\":0")).await;
@@ -119,7 +119,7 @@ async fn a_ready_of_another_platform_run_is_skipped_permanently() {
     world.announce().await;
     world.settings.platform_run_id = Some("platform_20260101T000000Z".to_owned());
     let outcome = world.one().await;
-    assert_eq!(outcome.status, Status::SkippedOutOfScope);
+    assert_eq!(outcome.status, ReadyStatus::SkippedOutOfScope);
     assert_eq!(outcome.reason.as_deref(), Some("PLATFORM_RUN_SCOPE_MISMATCH"));
     assert_eq!(world.record(&id('a')), Vec::<String>::new(), "not below the run itself");
     let path = "fraud-platform/platform_20260101T000000Z/wsp/ready_runs/";
@@ -134,12 +134,12 @@ async fn a_message_skipped_for_one_platform_run_is_processed_for_its_own() {
     let mut world = World::golden();
     world.announce().await;
     world.settings.platform_run_id = Some("platform_20260101T000000Z".to_owned());
-    assert_eq!(world.one().await.status, Status::SkippedOutOfScope);
+    assert_eq!(world.one().await.status, ReadyStatus::SkippedOutOfScope);
     // Same folder: both streamers share the bus and the checkpoints.
     world.settings.platform_run_id = Some(RUN.to_owned());
-    assert_eq!(world.one().await.status, Status::Streamed);
+    assert_eq!(world.one().await.status, ReadyStatus::Streamed);
     world.settings.platform_run_id = None;
-    assert_eq!(world.one().await.status, Status::SkippedDuplicate, "it is settled");
+    assert_eq!(world.one().await.status, ReadyStatus::SkippedDuplicate, "it is settled");
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn a_recreated_bus_is_read_from_its_beginning() {
         world.announce().await;
         let cycle = streamer.cycle(&stop).await.unwrap();
         assert_eq!(cycle.outcomes.len(), 1, "the position of the old bus is not used");
-        assert_eq!(cycle.outcomes[0].status, Status::Streamed);
+        assert_eq!(cycle.outcomes[0].status, ReadyStatus::Streamed);
         assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), "1");
     }
 }
@@ -167,7 +167,7 @@ async fn a_deferred_ready_is_not_recorded_and_streamed_once_the_gate_is_alive() 
     let stop = CancellationToken::new();
     for _ in 0..3 {
         let cycle = streamer.cycle(&stop).await.unwrap();
-        assert_eq!(cycle.outcomes[0].status, Status::DeferredDownstreamNotReady);
+        assert_eq!(cycle.outcomes[0].status, ReadyStatus::DeferredDownstreamNotReady);
         assert_eq!(cycle.outcomes[0].detail.as_deref(), Some("cannot connect"));
         assert!(!cycle.is_settled());
     }
@@ -175,7 +175,7 @@ async fn a_deferred_ready_is_not_recorded_and_streamed_once_the_gate_is_alive() 
     assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), "", "not past it");
     *world.gate.unhealthy.lock().unwrap() = None;
     let cycle = streamer.cycle(&stop).await.unwrap();
-    assert_eq!(cycle.outcomes[0].status, Status::Streamed);
+    assert_eq!(cycle.outcomes[0].status, ReadyStatus::Streamed);
     assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), "1");
 }
 
@@ -189,15 +189,19 @@ async fn a_failed_ready_is_retried_without_blocking_others() {
     let mut streamer = world.streamer();
     let stop = CancellationToken::new();
     let cycle = streamer.cycle(&stop).await.unwrap();
-    assert_eq!(cycle.outcomes[0].status, Status::Failed, "{cycle:?}");
+    assert_eq!(cycle.outcomes[0].status, ReadyStatus::Failed, "{cycle:?}");
     assert_eq!(cycle.outcomes[0].reason.as_deref(), Some("IG_PUSH_REJECTED"));
-    assert_eq!(cycle.outcomes[1].status, Status::Streamed, "a failed run does not block others");
+    assert_eq!(
+        cycle.outcomes[1].status,
+        ReadyStatus::Streamed,
+        "a failed run does not block others"
+    );
     assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), "", "not past a failed message");
     let cycle = streamer.cycle(&stop).await.unwrap();
-    assert_eq!(cycle.outcomes[0].status, Status::Waiting, "in backoff");
+    assert_eq!(cycle.outcomes[0].status, ReadyStatus::Waiting, "in backoff");
     tokio::time::advance(std::time::Duration::from_secs(10)).await;
     let cycle = streamer.cycle(&stop).await.unwrap();
-    assert_eq!(cycle.outcomes[0].status, Status::Streamed);
+    assert_eq!(cycle.outcomes[0].status, ReadyStatus::Streamed);
     assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), "2");
     assert_eq!(world.record(&id('a')), ["FAILED IG_PUSH_REJECTED 0", "STREAMED - 3"]);
     assert_eq!(world.gate.ids().len(), 3);
@@ -215,8 +219,8 @@ async fn messages_beyond_the_limit_wait_for_the_next_cycle() {
     let stop = CancellationToken::new();
     for (cycle_index, position) in ["1", "2", "3"].into_iter().enumerate() {
         let cycle = streamer.cycle(&stop).await.unwrap();
-        let streamed = cycle.outcomes.iter().filter(|o| o.status == Status::Streamed).count();
-        let waiting = cycle.outcomes.iter().filter(|o| o.status == Status::Waiting).count();
+        let streamed = cycle.outcomes.iter().filter(|o| o.status == ReadyStatus::Streamed).count();
+        let waiting = cycle.outcomes.iter().filter(|o| o.status == ReadyStatus::Waiting).count();
         assert_eq!((streamed, waiting), (1, 2 - cycle_index));
         assert_eq!(world.checkpoints().position(TOPIC, 0).unwrap(), position);
     }
@@ -241,10 +245,10 @@ async fn every_failure_is_recorded_with_its_settings() {
     world.control.send(world.ready(&id('a')));
     for checkpoint_every in [10, 7] {
         world.settings.checkpoint_every = checkpoint_every;
-        assert_eq!(world.one().await.status, Status::Failed);
+        assert_eq!(world.one().await.status, ReadyStatus::Failed);
     }
     world.commit_facts(&world.facts()).await;
-    assert_eq!(world.one().await.status, Status::Streamed);
+    assert_eq!(world.one().await.status, ReadyStatus::Streamed);
     let failed = "FAILED RUN_FACTS_INVALID 0";
     assert_eq!(world.record(&id('a')), [failed, failed, "STREAMED - 12"]);
     let path = format!("artifacts/fraud-platform/{RUN}/wsp/ready_runs/{}.jsonl", id('a'));
@@ -262,7 +266,7 @@ async fn a_partial_line_in_a_record_is_ignored() {
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join(format!("{}.jsonl", id('a')));
     std::fs::write(&path, "{\"status\":\"STREAMED\"").unwrap();
-    assert_eq!(world.one().await.status, Status::Streamed);
+    assert_eq!(world.one().await.status, ReadyStatus::Streamed);
     assert_eq!(world.record(&id('a')), ["STREAMED - 12"], "the partial line is removed");
 }
 

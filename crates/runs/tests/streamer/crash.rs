@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use admit_contracts::ingestion_gate::ReceiptDecision;
-use admit_runs::streamer::Status;
-use admit_runs::streamer::gate::{BoxFuture, Gate, PushResult};
+use admit_runs::streamer::ReadyStatus;
+use admit_runs::streamer::gate::{BoxFuture, EnvelopeTarget, PushResult};
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +39,7 @@ impl FileGate {
     }
 }
 
-impl Gate for FileGate {
+impl EnvelopeTarget for FileGate {
     fn push(&self, envelope: Bytes) -> BoxFuture<'_, PushResult> {
         let push = self.pushes.fetch_add(1, SeqCst) + 1;
         if self.crash_at == Some((push, false)) {
@@ -61,7 +61,7 @@ impl Gate for FileGate {
     }
 }
 
-async fn stream(world: &World, folder: &Path, crash_at: Option<(usize, bool)>) -> Status {
+async fn stream(world: &World, folder: &Path, crash_at: Option<(usize, bool)>) -> ReadyStatus {
     let path = folder.join("admitted");
     let gate = Arc::new(FileGate { path, pushes: AtomicUsize::new(0), crash_at });
     let cycle = world.streamer_at(gate).cycle(&CancellationToken::new()).await.unwrap();
@@ -92,7 +92,7 @@ fn a_crash_at_any_push_loses_nothing_and_repeats_at_most_one_window() {
             assert!(!child.success(), "the child must crash at push {push}");
             // READY and facts are from this process; checkpoints, records and admissions from the child.
             let ended = runtime.block_on(stream(&world, folder, None));
-            assert_eq!(ended, Status::Streamed, "push {push}, after {is_after}");
+            assert_eq!(ended, ReadyStatus::Streamed, "push {push}, after {is_after}");
             let lines = FileGate::lines(&folder.join("admitted"));
             let set: BTreeSet<&String> = lines.iter().collect();
             assert_eq!(set.len() as u64, ROWS, "push {push}, after {is_after}");

@@ -2,7 +2,7 @@
 
 use admit_contracts::ingestion_gate::envelope;
 use admit_core::json::{self, Form, Limits, Value};
-use admit_runs::streamer::Status;
+use admit_runs::streamer::ReadyStatus;
 
 use crate::world::{World, id, member};
 
@@ -13,7 +13,7 @@ async fn the_golden_pack_becomes_the_golden_envelope() {
     let world = World::golden();
     world.announce().await;
     let outcome = world.one().await;
-    assert_eq!(outcome.status, Status::Streamed, "{outcome:?}");
+    assert_eq!(outcome.status, ReadyStatus::Streamed, "{outcome:?}");
     let vectors = include_bytes!("../fixtures/vectors.json");
     let vectors = json::parse(vectors, &Limits::default()).unwrap();
     let golden = vectors.get("envelope").and_then(Value::as_object).unwrap();
@@ -64,7 +64,7 @@ async fn a_streamed_run_is_recorded_once_and_never_streamed_again() {
     assert_eq!(world.record(&id('a')), ["STREAMED - 12"]);
     world.control.send(world.ready(&id('a')));
     let again = world.cycle().await;
-    assert!(again.outcomes.iter().all(|o| o.status == Status::SkippedDuplicate), "{again:?}");
+    assert!(again.outcomes.iter().all(|o| o.status == ReadyStatus::SkippedDuplicate), "{again:?}");
     assert_eq!((world.gate.pushes(), world.record(&id('a')).len()), (12, 1));
     let session = world.session();
     for kind in [

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use admit_contracts::ingestion_gate::ReceiptDecision;
-use admit_runs::streamer::gate::{Gate as _, PushResult, push};
+use admit_runs::streamer::gate::{EnvelopeTarget as _, PushResult, push};
 use admit_runs::streamer::http::{HttpGate, HttpGateConfig};
-use admit_runs::streamer::{Reason, Retry};
+use admit_runs::streamer::{Reason, RetryPolicy};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -127,15 +127,15 @@ async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<String> {
     }
 }
 
-fn fast_retry(max_attempts: u32) -> Retry {
+fn fast_retry(max_attempts: u32) -> RetryPolicy {
     let base_delay = Duration::from_millis(1);
-    Retry { max_attempts, base_delay, max_delay: base_delay, ..Retry::default() }
+    RetryPolicy { max_attempts, base_delay, max_delay: base_delay, ..RetryPolicy::default() }
 }
 
 async fn push_to(
     server: &ScriptedServer,
     attempts: u32,
-) -> Result<ReceiptDecision, admit_runs::streamer::Failure> {
+) -> Result<ReceiptDecision, admit_runs::streamer::RunFailure> {
     let body = Bytes::from_static(b"{}");
     push(&server.gate(), &fast_retry(attempts), &|| 0.0, &body, &|| ()).await
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 
 use admit_contracts::ingestion_gate::ReceiptDecision;
-use admit_runs::streamer::gate::{BoxFuture, Gate, PushResult};
+use admit_runs::streamer::gate::{BoxFuture, EnvelopeTarget, PushResult};
 use bytes::Bytes;
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ struct TimingGate {
     at: Mutex<Vec<Duration>>,
 }
 
-impl Gate for TimingGate {
+impl EnvelopeTarget for TimingGate {
     fn push(&self, _envelope: Bytes) -> BoxFuture<'_, PushResult> {
         self.at.lock().unwrap().push(self.began.elapsed());
         Box::pin(async { PushResult::Decided(ReceiptDecision::Admit) })
@@ -34,7 +34,7 @@ async fn push_times(speedup: f64, checkpoint_every: u64) -> Vec<u128> {
     (world.settings.speedup, world.settings.checkpoint_every) = (speedup, checkpoint_every);
     world.announce().await;
     let gate = Arc::new(TimingGate { began: Instant::now(), at: Mutex::default() });
-    let mut streamer = world.streamer_at(Arc::clone(&gate) as Arc<dyn Gate>);
+    let mut streamer = world.streamer_at(Arc::clone(&gate) as Arc<dyn EnvelopeTarget>);
     assert!(streamer.cycle(&CancellationToken::new()).await.unwrap().is_settled());
     let at = gate.at.lock().unwrap();
     let first = at[0];

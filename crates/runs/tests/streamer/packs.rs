@@ -6,10 +6,10 @@ use std::path::Path;
 use admit_core::Millis;
 use admit_runs::streamer::checkpoint::{CheckpointReason, Checkpoints as _, Cursor};
 use admit_runs::streamer::identity::{
-    World as PackWorld, checkpoint_pack_key, fallback_pack_key, oracle_pack_id,
+    WorldPins, checkpoint_pack_key, fallback_pack_key, oracle_pack_id,
 };
 use admit_runs::streamer::progress::Counts;
-use admit_runs::streamer::{Outcome, Settings, Status};
+use admit_runs::streamer::{CycleOutcome, ReadyStatus, Settings};
 
 use crate::synthetic::{Cells, write_part};
 use crate::world::{RUN, World, id, member};
@@ -21,17 +21,17 @@ const PH: &str = "56d45126eaabedd083a1d8428a763e0278c89efec5023cfd6cf3cab7fc8dd2
 /// Streams the golden pack after `damage` and expects a failure without pushes. Returns the reason.
 async fn failure_reason(damage: impl FnOnce(&Path, &mut World)) -> String {
     let outcome = stream_damaged(damage).await;
-    assert_eq!(outcome.status, Status::Failed, "{outcome:?}");
+    assert_eq!(outcome.status, ReadyStatus::Failed, "{outcome:?}");
     outcome.reason.unwrap_or_default()
 }
 
-async fn stream_damaged(damage: impl FnOnce(&Path, &mut World)) -> Outcome {
+async fn stream_damaged(damage: impl FnOnce(&Path, &mut World)) -> CycleOutcome {
     let mut world = World::golden();
     let pack = world.pack.clone();
     damage(&pack, &mut world);
     world.announce().await;
     let outcome = world.one().await;
-    if outcome.status == Status::Failed {
+    if outcome.status == ReadyStatus::Failed {
         assert_eq!(world.gate.pushes(), 0, "nothing may be pushed: {outcome:?}");
     }
     outcome
@@ -83,7 +83,7 @@ async fn a_ready_of_another_world_than_its_facts_is_refused() {
 
 /// A manifest with the given id, or the correct one.
 fn manifest(seed: u64, id: Option<&str>) -> String {
-    let world = PackWorld {
+    let world = WorldPins {
         manifest_fingerprint: MF.to_owned(),
         parameter_hash: PH.to_owned(),
         seed: 42,
@@ -116,7 +116,7 @@ async fn pack_and_release_of_the_manifest_are_in_every_envelope() {
     let world = World::golden();
     fs::write(world.pack.join("_oracle_pack_manifest.json"), manifest(42, None)).unwrap();
     world.announce().await;
-    assert_eq!(world.one().await.status, Status::Streamed);
+    assert_eq!(world.one().await.status, ReadyStatus::Streamed);
     let admitted = world.gate.admitted.lock().unwrap();
     for body in admitted.values() {
         assert_eq!(member(body, "/span_id"), "rel-9");
@@ -142,7 +142,7 @@ async fn dev_and_prod_require_a_manifest_and_a_seal() {
             write(pack);
             fs::write(pack.join("_SEALED.json"), "{}").unwrap();
         });
-        assert_eq!(sealed.await.status, Status::Streamed);
+        assert_eq!(sealed.await.status, ReadyStatus::Streamed);
     }
 }
 
@@ -231,12 +231,15 @@ async fn damage_inside_a_page_fails_only_the_run() {
         fs::write(&path, bytes).unwrap();
         world.announce().await;
         let outcome = world.one().await;
-        assert!(matches!(outcome.status, Status::Failed | Status::Streamed), "{at}: {outcome:?}");
+        assert!(
+            matches!(outcome.status, ReadyStatus::Failed | ReadyStatus::Streamed),
+            "{at}: {outcome:?}"
+        );
     }
 }
 
 /// Streams a part with these columns instead of the golden traffic.
-async fn with_rows(columns: Vec<(&'static str, Cells)>) -> Outcome {
+async fn with_rows(columns: Vec<(&'static str, Cells)>) -> CycleOutcome {
     let world = World::golden().traffic_only();
     let view = "stream_view/ts_utc/output_id=s3_event_stream_with_fraud_6B/part-000000.parquet";
     write_part(&world.pack.join(view), [columns]).unwrap();
@@ -262,7 +265,7 @@ fn row() -> Vec<(&'static str, Cells)> {
 
 #[tokio::test]
 async fn a_row_of_another_world_is_refused() {
-    assert_eq!(with_rows(row()).await.status, Status::Streamed);
+    assert_eq!(with_rows(row()).await.status, ReadyStatus::Streamed);
     for (name, cells) in [
         ("seed", Cells::Int(vec![43])),
         ("manifest_fingerprint", text(&"a".repeat(64))),
@@ -294,7 +297,11 @@ async fn a_row_without_primary_key_or_time_is_refused() {
 }
 
 /// Streams two rows of each output, changes every checkpoint, and streams everything.
-async fn resumed_from(last_file: &str, last_row_index: u64, last_ts_utc: &str) -> (World, Outcome) {
+async fn resumed_from(
+    last_file: &str,
+    last_row_index: u64,
+    last_ts_utc: &str,
+) -> (World, CycleOutcome) {
     let mut world = World::golden();
     world.settings.max_events_per_output = Some(2);
     world.announce().await;
@@ -329,7 +336,7 @@ async fn a_checkpoint_of_another_pack_skips_no_row() {
         ("part-000000.parquet", 1, other),
     ] {
         let (world, outcome) = resumed_from(file, row, ts).await;
-        assert_eq!(outcome.status, Status::Streamed, "{outcome:?}");
+        assert_eq!(outcome.status, ReadyStatus::Streamed, "{outcome:?}");
         assert_eq!((world.gate.ids().len(), world.gate.duplicates()), (12, 8), "{file} {row} {ts}");
         let counts = outcome.streamed.counts();
         assert_eq!((counts.admitted, counts.duplicates), (4, 8), "its counts are dropped too");

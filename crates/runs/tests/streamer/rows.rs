@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use admit_core::json::{Object, Value, write_object};
-use admit_runs::streamer::Failure;
+use admit_runs::streamer::RunFailure;
 use admit_runs::streamer::pack::rows::{PartReader, RowsError};
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DoubleType, FloatType, Int32Type, Int64Type,
@@ -14,17 +14,17 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
 use tempfile::NamedTempFile;
 
-use crate::synthetic::{Cells, Column, write_part};
+use crate::synthetic::{Cells, PackColumn, write_part};
 
 fn open(path: &NamedTempFile) -> Result<PartReader, RowsError> {
     PartReader::open(File::open(path.path()).unwrap())
 }
 
 /// All rows from `first` on, as JSON in column order.
-fn read(part: &PartReader, first: u64) -> Result<Vec<String>, Failure> {
+fn read(part: &PartReader, first: u64) -> Result<Vec<String>, RunFailure> {
     let names: Vec<String> = part.names().map(str::to_owned).collect();
     let mut rows = Vec::new();
-    part.rows(first, &mut |number, row| -> Result<bool, Failure> {
+    part.rows(first, &mut |number, row| -> Result<bool, RunFailure> {
         let mut object = Object::new();
         for (column, name) in names.iter().enumerate() {
             let value: Value<'_> = row.value(column, number)?;
@@ -144,7 +144,7 @@ fn an_invalid_cell_is_refused_with_its_row() {
     assert!(error.detail_with_causes().contains("not UTF-8"), "{}", error.detail_with_causes());
 }
 
-fn numbered(rows: std::ops::Range<i64>) -> Vec<Column> {
+fn numbered(rows: std::ops::Range<i64>) -> Vec<PackColumn> {
     let texts = rows.clone().map(|n| (n % 3 != 0).then(|| format!("t{n}"))).collect();
     vec![("n", Cells::Int(rows.collect())), ("t", Cells::MaybeText(texts))]
 }
@@ -171,9 +171,9 @@ fn reading_stops_when_the_callback_returns_false() {
     let file = NamedTempFile::new().unwrap();
     write_part(file.path(), [numbered(0..1_000)]).unwrap();
     let mut seen = 0;
-    let stop = &mut |number, _: &admit_runs::streamer::pack::rows::Row<'_>| {
+    let stop = &mut |number, _: &admit_runs::streamer::pack::rows::PackRow<'_>| {
         seen = number;
-        Ok::<bool, Failure>(number < 600)
+        Ok::<bool, RunFailure>(number < 600)
     };
     open(&file).unwrap().rows(0, stop).unwrap();
     assert_eq!(seen, 600);

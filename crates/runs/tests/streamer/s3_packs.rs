@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use admit_artifacts::s3::{Access, Keys, Options, S3Artifacts, S3Location};
+use admit_artifacts::s3::{Access, Options, S3Artifacts, S3Keys, S3Location};
 use admit_artifacts::{Artifacts as _, File};
 use admit_core::{Clock, Millis};
-use admit_runs::streamer::Failure;
+use admit_runs::streamer::RunFailure;
 use admit_runs::streamer::pack::rows::PartReader;
 use admit_runs::streamer::pack::s3::Bucket;
 use admit_runs::streamer::pack::store::{Disk, PackStore};
@@ -27,7 +27,7 @@ fn access(address: SocketAddr) -> Access {
     Access {
         endpoint: Some(format!("http://{address}")),
         path_style: true,
-        keys: Some(Keys::new("suite-access-key", "suite-secret-key")),
+        keys: Some(S3Keys::new("suite-access-key", "suite-secret-key")),
         ..Access::default()
     }
 }
@@ -62,9 +62,9 @@ async fn upload(address: SocketAddr, files: Vec<File>) {
 fn rows(store: &dyn PackStore, path: &str) -> Vec<String> {
     let part = PartReader::open(store.open(path).unwrap()).unwrap();
     let mut rows = Vec::new();
-    let mut each = |number: u64, row: &admit_runs::streamer::pack::rows::Row<'_>| {
+    let mut each = |number: u64, row: &admit_runs::streamer::pack::rows::PackRow<'_>| {
         rows.push(format!("{number} {:?}", row.value(0, number)?));
-        Ok::<bool, Failure>(true)
+        Ok::<bool, RunFailure>(true)
     };
     part.rows(0, &mut each).unwrap();
     rows

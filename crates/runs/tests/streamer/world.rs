@@ -14,11 +14,11 @@ use admit_core::json::{self, Limits, Value};
 use admit_core::{Clock, Millis};
 use admit_runs::streamer::checkpoint::FileCheckpoints;
 use admit_runs::streamer::control::Control;
-use admit_runs::streamer::gate::{BoxFuture as GateFuture, Gate, PushResult};
+use admit_runs::streamer::gate::{BoxFuture as GateFuture, EnvelopeTarget, PushResult};
 use admit_runs::streamer::pack::store::{Disk, PackStore};
-use admit_runs::streamer::progress::Progress;
+use admit_runs::streamer::progress::StreamProgress;
 use admit_runs::streamer::records::ReadyRecords;
-use admit_runs::streamer::{Cycle, Outcome, Parts, Settings, Streamer};
+use admit_runs::streamer::{Cycle, CycleOutcome, Settings, Streamer, StreamerParts};
 use bytes::Bytes;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -144,7 +144,7 @@ impl FakeGate {
     }
 }
 
-impl Gate for FakeGate {
+impl EnvelopeTarget for FakeGate {
     fn push(&self, envelope: Bytes) -> GateFuture<'_, PushResult> {
         Box::pin(async move {
             let now = self.concurrent.fetch_add(1, SeqCst) + 1;
@@ -277,11 +277,11 @@ impl World {
     }
 
     pub(crate) fn streamer(&self) -> Streamer {
-        self.streamer_at(Arc::clone(&self.gate) as Arc<dyn Gate>)
+        self.streamer_at(Arc::clone(&self.gate) as Arc<dyn EnvelopeTarget>)
     }
 
-    pub(crate) fn streamer_at(&self, gate: Arc<dyn Gate>) -> Streamer {
-        Streamer::new(Parts {
+    pub(crate) fn streamer_at(&self, gate: Arc<dyn EnvelopeTarget>) -> Streamer {
+        Streamer::new(StreamerParts {
             settings: Arc::new(self.settings.clone()),
             control: Arc::clone(&self.control) as Arc<dyn Control>,
             records: ReadyRecords::new(
@@ -296,7 +296,7 @@ impl World {
             sessions: self.folder.path().join(self.data).join("stream"),
             clock: Arc::new(TickingClock::default()),
             chance: Arc::new(|| 0.0),
-            progress: Progress::default(),
+            progress: StreamProgress::default(),
         })
     }
 
@@ -306,7 +306,7 @@ impl World {
     }
 
     /// The outcome of the only READY, with a new streamer.
-    pub(crate) async fn one(&self) -> Outcome {
+    pub(crate) async fn one(&self) -> CycleOutcome {
         let mut outcomes = self.cycle().await.outcomes;
         assert_eq!(outcomes.len(), 1, "{outcomes:?}");
         outcomes.remove(0)

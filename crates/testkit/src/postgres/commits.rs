@@ -23,7 +23,7 @@ const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 
 /// Fault of the next COMMIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mishap {
+pub enum CommitFault {
     /// It reaches the server; the reply is lost with the connection.
     AnswerLost,
     /// It is lost with the connection and never reaches the server.
@@ -33,15 +33,15 @@ pub enum Mishap {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    next: Mutex<Option<Mishap>>,
+struct CommitsState {
+    next: Mutex<Option<CommitFault>>,
     is_closed: AtomicBool,
     mishaps: AtomicU64,
     connections: AtomicU64,
 }
 
-impl State {
-    fn take(&self) -> Option<Mishap> {
+impl CommitsState {
+    fn take(&self) -> Option<CommitFault> {
         let taken = self.next.lock().unwrap_or_else(PoisonError::into_inner).take();
         if taken.is_some() {
             self.mishaps.fetch_add(1, Ordering::SeqCst);
@@ -54,7 +54,7 @@ impl State {
 #[derive(Debug)]
 pub struct CommitProxy {
     address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<CommitsState>,
     cut: watch::Sender<u64>,
     runtime: Option<Runtime>,
 }
@@ -74,7 +74,7 @@ impl CommitProxy {
             let _within = runtime.enter();
             TcpListener::from_std(listener)?
         };
-        let state = Arc::new(State::default());
+        let state = Arc::new(CommitsState::default());
         let (cut, cuts) = watch::channel(0);
         runtime.spawn(accept(listener, upstream, Arc::clone(&state), cuts));
         Ok(Self { address, state, cut, runtime: Some(runtime) })
@@ -91,7 +91,7 @@ impl CommitProxy {
     }
 
     /// Sets the fault of the next COMMIT.
-    pub fn spoil_next(&self, mishap: Mishap) {
+    pub fn spoil_next(&self, mishap: CommitFault) {
         *self.state.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(mishap);
     }
 
@@ -132,7 +132,7 @@ impl Drop for CommitProxy {
 async fn accept(
     listener: TcpListener,
     upstream: SocketAddr,
-    state: Arc<State>,
+    state: Arc<CommitsState>,
     cuts: watch::Receiver<u64>,
 ) {
     let mut connections = JoinSet::new();
@@ -159,7 +159,11 @@ async fn accept(
 }
 
 /// Forwards one connection until either end, or a fault, closes it.
-async fn carry(client: TcpStream, upstream: SocketAddr, state: &State) -> io::Result<Option<Late>> {
+async fn carry(
+    client: TcpStream,
+    upstream: SocketAddr,
+    state: &CommitsState,
+) -> io::Result<Option<DelayedCommit>> {
     client.set_nodelay(true)?;
     let server = TcpStream::connect(upstream).await?;
     server.set_nodelay(true)?;
@@ -171,21 +175,21 @@ async fn carry(client: TcpStream, upstream: SocketAddr, state: &State) -> io::Re
     };
     // The client side is closed: the sender gets no reply.
     let delay = match met {
-        None | Some(Mishap::Lost) => return Ok(None),
-        Some(Mishap::AnswerLost) => Duration::ZERO,
-        Some(Mishap::Late(delay)) => delay,
+        None | Some(CommitFault::Lost) => return Ok(None),
+        Some(CommitFault::AnswerLost) => Duration::ZERO,
+        Some(CommitFault::Late(delay)) => delay,
     };
-    Ok(Some(Late { delay, from_server, to_server }))
+    Ok(Some(DelayedCommit { delay, from_server, to_server }))
 }
 
 /// Delayed COMMIT whose reply is discarded.
-struct Late {
+struct DelayedCommit {
     delay: Duration,
     from_server: OwnedReadHalf,
     to_server: OwnedWriteHalf,
 }
 
-impl Late {
+impl DelayedCommit {
     async fn arrive(mut self) -> io::Result<()> {
         sleep(self.delay).await;
         self.to_server.write_all(COMMIT).await?;
@@ -198,8 +202,8 @@ impl Late {
 async fn forth(
     mut from: OwnedReadHalf,
     to: &mut OwnedWriteHalf,
-    state: &State,
-) -> io::Result<Option<Mishap>> {
+    state: &CommitsState,
+) -> io::Result<Option<CommitFault>> {
     let mut bytes = vec![0; 64 * 1024];
     loop {
         let read = from.read(&mut bytes).await?;

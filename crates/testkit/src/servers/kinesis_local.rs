@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{Running, cache, free_ports, local, skip};
+use super::{ServerProcess, cache, free_ports, local, skip};
 
-/// Wrapper: the program would listen on all addresses and has no setting for that.
-const NEAR: &str = "\
+/// Wrapper script that makes the program listen on loopback; it has no setting for that.
+const LOOPBACK_WRAPPER: &str = "\
 const { Server } = require('net');
 const listen = Server.prototype.listen;
 Server.prototype.listen = function (where, ...rest) {
@@ -21,7 +21,7 @@ Server.prototype.listen = function (where, ...rest) {
 /// Emulator process.
 #[derive(Debug)]
 pub struct KinesisLocal {
-    _running: Running,
+    _running: ServerProcess,
     address: SocketAddr,
 }
 
@@ -37,10 +37,10 @@ impl KinesisLocal {
             return None;
         };
         let [plain, tls] = free_ports();
-        let running = Running::start(&node, |command, folder| {
-            let near = folder.join("near.js");
-            std::fs::write(&near, NEAR).expect("a file");
-            command.current_dir(&package).arg("--require").arg(near).arg("main.js");
+        let running = ServerProcess::start(&node, |command, folder| {
+            let wrapper = folder.join("wrapper.js");
+            std::fs::write(&wrapper, LOOPBACK_WRAPPER).expect("a file");
+            command.current_dir(&package).arg("--require").arg(wrapper).arg("main.js");
             command.env("KINESIS_MOCK_PLAIN_PORT", plain.to_string());
             command.env("KINESIS_MOCK_TLS_PORT", tls.to_string());
             command.env("LOG_LEVEL", "ERROR").env("SHARD_LIMIT", "500");

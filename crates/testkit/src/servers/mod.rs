@@ -24,7 +24,7 @@ pub use seaweed::{S3Access, Seaweed};
 /// Timeout for the start of a server.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Poll interval.
-const ASKED_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Reports a skipped test with the reason, bypassing the output capture of the test runner.
 ///
@@ -40,12 +40,12 @@ pub fn skip(why: &str) {
 
 /// Server process with its folder, stopped on drop.
 #[derive(Debug)]
-struct Running {
+struct ServerProcess {
     child: Child,
     folder: tempfile::TempDir,
 }
 
-impl Running {
+impl ServerProcess {
     /// Starts a program in its own folder; `command` gets the folder.
     fn start(program: &Path, command: impl FnOnce(&mut Command, &Path)) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -70,13 +70,13 @@ impl Running {
                 "the server does not answer\n{}",
                 log().unwrap_or_default()
             );
-            thread::sleep(ASKED_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
         self
     }
 }
 
-impl Drop for Running {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // It may have exited already.
         drop(self.child.kill());

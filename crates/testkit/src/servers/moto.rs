@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
-use super::{Running, free_ports, http_status, local, python};
+use super::{ServerProcess, free_ports, http_status, local, python};
 
 /// Emulator process.
 #[derive(Debug)]
 pub struct Moto {
-    _running: Running,
+    _running: ServerProcess,
     address: SocketAddr,
 }
 
@@ -16,7 +16,7 @@ impl Moto {
     pub fn start() -> Option<Self> {
         let program = python("moto_server")?;
         let [port] = free_ports();
-        let running = Running::start(&program, |command, _| {
+        let running = ServerProcess::start(&program, |command, _| {
             command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
         });
         let address = local(port);

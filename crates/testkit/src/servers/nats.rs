@@ -4,14 +4,14 @@ use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 
-use super::{Running, free_ports, local, python};
+use super::{ServerProcess, free_ports, local, python};
 
 /// Server with JetStream on disk.
 #[derive(Debug)]
 pub struct Nats {
     program: PathBuf,
     data: tempfile::TempDir,
-    running: Option<Running>,
+    running: Option<ServerProcess>,
     address: SocketAddr,
     monitor: SocketAddr,
 }
@@ -41,7 +41,7 @@ impl Nats {
     pub fn restart(&mut self) {
         self.kill();
         let config = self.data.path().join("nats.conf");
-        let running = Running::start(&self.program, |command, _| {
+        let running = ServerProcess::start(&self.program, |command, _| {
             command.arg("-c").arg(config);
         });
         let address = self.address;

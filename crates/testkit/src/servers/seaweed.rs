@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 
-use super::{Running, free_ports, http_status, local, python};
+use super::{ServerProcess, free_ports, http_status, local, python};
 
 /// Access control of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum S3Access {
 /// Server with one volume and no replicas.
 #[derive(Debug)]
 pub struct Seaweed {
-    _running: Running,
+    _running: ServerProcess,
     s3: SocketAddr,
     filer: SocketAddr,
 }
@@ -26,14 +26,14 @@ impl Seaweed {
     /// Access key.
     pub const ACCESS_KEY: &str = "suite-access-key";
     /// Secret key.
-    pub const SECRET_KEY: &str = "suite-secret-key-that-nobody-may-log";
+    pub const SECRET_KEY: &str = "suite-secret-key-that-is-never-logged";
 
     /// Starts one; `None`, with a message, if the program is not installed.
     pub fn start(who: S3Access) -> Option<Self> {
         let program = python("weed")?;
         let ports: [u16; 8] = free_ports();
         let [master, master_grpc, volume, volume_grpc, filer, filer_grpc, s3, s3_grpc] = ports;
-        let running = Running::start(&program, |command, folder| {
+        let running = ServerProcess::start(&program, |command, folder| {
             let data = folder.join("data");
             fs::create_dir(&data).expect("a folder");
             command.args(["server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]);
@@ -95,7 +95,7 @@ impl Seaweed {
         let begun = std::time::Instant::now();
         while made().is_none_or(|status| status >= 300) {
             assert!(begun.elapsed() < super::START_MAX, "the bucket {name} cannot be made");
-            std::thread::sleep(super::ASKED_EVERY);
+            std::thread::sleep(super::POLL_INTERVAL);
         }
     }
 }

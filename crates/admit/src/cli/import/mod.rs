@@ -106,7 +106,7 @@ fn scan(path: &Path) -> Result<FolderScan, Failure> {
 
 /// Whether the import continues after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NextStep {
+enum ImportFlow {
     Continue,
     Stop,
 }
@@ -129,7 +129,7 @@ impl Import {
         let mut bar = ImportProgress::new(left.len(), self.as_json);
         loop {
             let (settled, unsettled) = self.settle_tracker.split(left);
-            if self.send(&settled, &mut bar) == NextStep::Stop || unsettled.is_empty() {
+            if self.send(&settled, &mut bar) == ImportFlow::Stop || unsettled.is_empty() {
                 break;
             }
             std::thread::sleep(SCAN_EVERY.min(self.settle_tracker.wait()));
@@ -153,7 +153,7 @@ impl Import {
             let mut bar = ImportProgress::new(settled.len(), self.as_json);
             let next_step = self.send(&settled, &mut bar);
             bar.finish();
-            if next_step == NextStep::Stop || wait_for_interrupt(&runtime, SCAN_EVERY)? {
+            if next_step == ImportFlow::Stop || wait_for_interrupt(&runtime, SCAN_EVERY)? {
                 return self.finish();
             }
         }
@@ -165,16 +165,16 @@ impl Import {
         self.summary.finish(self.as_json, false)
     }
 
-    fn send(&mut self, files: &[RoundFile], bar: &mut ImportProgress) -> NextStep {
+    fn send(&mut self, files: &[RoundFile], bar: &mut ImportProgress) -> ImportFlow {
         let Self { sender, settle_tracker, summary, .. } = self;
-        let mut next_step = NextStep::Continue;
+        let mut next_step = ImportFlow::Continue;
         send_all(sender, files, |file, outcome| {
             bar.step();
             match outcome {
                 FileOutcome::Accepted(_) | FileOutcome::Refused(_) => {
                     settle_tracker.mark_done(file)
                 }
-                FileOutcome::Fatal(_) => next_step = NextStep::Stop,
+                FileOutcome::Fatal(_) => next_step = ImportFlow::Stop,
                 // Retried while watching; the last outcome counts.
                 FileOutcome::Failed(_) | FileOutcome::NotSent => {}
             }

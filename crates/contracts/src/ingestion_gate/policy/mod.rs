@@ -26,7 +26,7 @@ use bytes::Bytes;
 
 use self::class_map::ClassMap;
 use self::node::PolicyNode;
-use self::partitioning::Partitioning;
+use self::partitioning::PartitioningFile;
 use self::schema_policy::SchemaPolicy;
 use super::enums::Reason;
 use super::names;
@@ -109,7 +109,7 @@ impl std::error::Error for PolicyErrors {}
 pub struct IngestionPolicy {
     class_map: ClassMap,
     schemas: SchemaPolicy,
-    partitioning: Partitioning,
+    partitioning: PartitioningFile,
     digest: String,
 }
 
@@ -156,8 +156,12 @@ impl IngestionPolicy {
             &documents,
             &mut errors,
         );
-        let partitioning =
-            Partitioning::read(&files.partitioning.path, &partitioning, &class_map, &mut errors);
+        let partitioning = PartitioningFile::read(
+            &files.partitioning.path,
+            &partitioning,
+            &class_map,
+            &mut errors,
+        );
         if errors.is_empty() {
             alignment::check(files, &class_map, &schemas, &mut errors);
         }

@@ -42,7 +42,7 @@ const OF_CLASS: [(&str, &str); 13] = [
 ];
 
 #[derive(Debug, Default)]
-pub(super) struct Partitioning {
+pub(super) struct PartitioningFile {
     profiles: BTreeMap<String, Profile>,
     of_class: BTreeMap<String, String>,
 }
@@ -54,7 +54,7 @@ struct Profile {
     hash_algo: String,
 }
 
-impl Partitioning {
+impl PartitioningFile {
     pub(super) fn read(
         path: &str,
         node: &PolicyNode,

@@ -59,7 +59,7 @@ fn the_same_bytes_without_a_run_are_kept_once() {
 }
 
 #[test]
-fn a_body_that_is_not_json_is_kept_too() {
+fn a_body_that_is_not_json_is_stored_too() {
     for body in [&b"{"[..], b"", b"\xff", b"{\"a\":NaN}"] {
         let Entry::Refused(refused) = gate().vet(&super::door(), submission(body)) else {
             panic!("refused")

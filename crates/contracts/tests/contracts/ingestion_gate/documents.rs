@@ -191,6 +191,10 @@ fn a_delivery_refused_by_a_closed_run_is_stored_outside_of_it() {
         super::event(&changed(|e| e["platform_run_id"] = "platform_20260213T000000Z".into()));
     let other = DocumentStore::default().issue(IssueReason::RunClosed, &other_run.facts);
     assert_ne!(other[0].id, documents[0].id, "the same event of another run is another one");
+    let closing = DocumentStore::default().issue(IssueReason::RunClosing, &event.facts);
+    let record = document(&closing, DocumentKind::Quarantine);
+    assert_eq!(record["reason_codes"], json!(["RUN_CLOSING"]));
+    assert_ne!(closing[0].id, documents[0].id, "a later refusal of the closed run has its own");
 }
 
 #[test]

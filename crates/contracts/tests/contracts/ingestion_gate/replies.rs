@@ -138,6 +138,7 @@ fn every_layer_replies_in_the_wire_format_of_this_door() {
     400 INVALID_REQUEST
     409 IN_WORK retry-after
     409 RUN_CLOSED
+    503 RUN_CLOSING retry-after
     409 CLOSURE_REFUSED
     409 NOT_RECONCILABLE
     503 IG_UNHEALTHY retry-after

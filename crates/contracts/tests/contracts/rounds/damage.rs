@@ -6,7 +6,7 @@ use super::world::{RoundsLedger, fixture, reference, vetted};
 
 /// One kind of damage to a text.
 #[derive(Clone, Debug)]
-enum Harm {
+enum DamageKind {
     Cut(usize),
     Remove(usize, usize),
     Set(usize, u8),
@@ -14,20 +14,20 @@ enum Harm {
     Swap(usize, usize),
 }
 
-fn harms() -> impl Strategy<Value = Vec<Harm>> {
+fn harms() -> impl Strategy<Value = Vec<DamageKind>> {
     let place = any::<usize>();
     let harm = prop_oneof![
-        place.prop_map(Harm::Cut),
-        (any::<usize>(), 1usize..40).prop_map(|(at, count)| Harm::Remove(at, count)),
-        (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Harm::Set(at, byte)),
+        place.prop_map(DamageKind::Cut),
+        (any::<usize>(), 1usize..40).prop_map(|(at, count)| DamageKind::Remove(at, count)),
+        (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| DamageKind::Set(at, byte)),
         (any::<usize>(), prop::collection::vec(any::<u8>(), 1..12))
-            .prop_map(|(at, bytes)| Harm::Insert(at, bytes)),
-        (any::<usize>(), any::<usize>()).prop_map(|(one, two)| Harm::Swap(one, two)),
+            .prop_map(|(at, bytes)| DamageKind::Insert(at, bytes)),
+        (any::<usize>(), any::<usize>()).prop_map(|(one, two)| DamageKind::Swap(one, two)),
     ];
     prop::collection::vec(harm, 1..5)
 }
 
-fn harmed(text: &str, harms: &[Harm]) -> Vec<u8> {
+fn harmed(text: &str, harms: &[DamageKind]) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     for harm in harms {
         if bytes.is_empty() {
@@ -35,16 +35,16 @@ fn harmed(text: &str, harms: &[Harm]) -> Vec<u8> {
         }
         let len = bytes.len();
         match harm {
-            Harm::Cut(at) => bytes.truncate(at % len),
-            Harm::Remove(at, count) => {
+            DamageKind::Cut(at) => bytes.truncate(at % len),
+            DamageKind::Remove(at, count) => {
                 let from = at % len;
                 bytes.drain(from..(from + count).min(len));
             }
-            Harm::Set(at, byte) => bytes[at % len] = *byte,
-            Harm::Insert(at, more) => {
+            DamageKind::Set(at, byte) => bytes[at % len] = *byte,
+            DamageKind::Insert(at, more) => {
                 bytes.splice(at % len..at % len, more.iter().copied());
             }
-            Harm::Swap(one, two) => bytes.swap(one % len, two % len),
+            DamageKind::Swap(one, two) => bytes.swap(one % len, two % len),
         }
     }
     bytes
@@ -62,7 +62,7 @@ fn bodies() -> Vec<(&'static str, String)> {
 }
 
 /// Damages the file inside a body rather than the body around it.
-fn harmed_inside(source: &str, body: &str, harms: &[Harm]) -> Option<String> {
+fn harmed_inside(source: &str, body: &str, harms: &[DamageKind]) -> Option<String> {
     let mut value: serde_json::Value = serde_json::from_str(body).ok()?;
     let content = value.get("content")?.as_str()?;
     let inside = String::from_utf8_lossy(&harmed(content, harms)).into_owned();
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_at_all_are_kept(
+    fn arbitrary_bytes_are_stored_unchanged(
         which in 0usize..5,
         bytes in prop::collection::vec(any::<u8>(), 0..200),
     ) {

@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn one_arrival_after_the_other_comes_to_what_all_at_once_comes_to(
+    fn arrivals_one_by_one_give_the_same_result_as_all_at_once(
         posts in posts(),
     ) {
         let straight: Vec<usize> = (0..posts.len()).collect();

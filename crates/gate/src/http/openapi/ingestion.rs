@@ -16,6 +16,7 @@ pub(super) fn schemas() -> Value {
         "IngestionError": open(&json!({
             "error": { "type": "string" },
             "detail": { "type": "string" },
+            "retryable": { "type": "boolean" },
         })),
         "Ambiguous": closed(&json!({
             "ambiguous": list(&open(&json!({

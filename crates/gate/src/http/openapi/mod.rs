@@ -24,7 +24,7 @@ use super::FixedDocument;
 use crate::builder::DoorMount;
 use crate::gate::Gate;
 use crate::principals::Role;
-use table::{Access, ROUTES, Route};
+use table::{AccessClass, ROUTES, Route};
 
 const JSON: &str = "application/json";
 
@@ -132,35 +132,35 @@ fn route_operation(route: &Route, is_open: bool) -> Value {
     let mut replies: Vec<ResponseDescription> = route.content_types.iter().map(response).collect();
     let error = schemas::reference("schemas", "Error");
     let (codes, error) = match route.access {
-        Access::Public => (COMMON_CODES.to_vec(), error),
-        Access::Readiness => (COMMON_CODES.to_vec(), json!({ "anyOf": [schema, error] })),
-        Access::Read => ([COMMON_CODES, KEY_CODES].concat(), error),
-        Access::Metrics => ([COMMON_CODES, KEY_CODES].concat(), error),
-        Access::ReadItem | Access::ReadEntries => {
+        AccessClass::Public => (COMMON_CODES.to_vec(), error),
+        AccessClass::Readiness => (COMMON_CODES.to_vec(), json!({ "anyOf": [schema, error] })),
+        AccessClass::Read => ([COMMON_CODES, KEY_CODES].concat(), error),
+        AccessClass::Metrics => ([COMMON_CODES, KEY_CODES].concat(), error),
+        AccessClass::ReadItem | AccessClass::ReadEntries => {
             ([COMMON_CODES, KEY_CODES, &[Code::NotFound]].concat(), error)
         }
-        Access::Maintain => {
+        AccessClass::Maintain => {
             let codes = [Code::NotFound, Code::UnsupportedMediaType, Code::BodyTooLarge];
             ([COMMON_CODES, KEY_CODES, &codes].concat(), error)
         }
-        Access::Consume => ([COMMON_CODES, KEY_CODES, CONSUMER_CODES].concat(), error),
-        Access::Reconcile => ([COMMON_CODES, KEY_CODES, RECONCILE_CODES].concat(), error),
-        Access::Ingestion => {
+        AccessClass::Consume => ([COMMON_CODES, KEY_CODES, CONSUMER_CODES].concat(), error),
+        AccessClass::Reconcile => ([COMMON_CODES, KEY_CODES, RECONCILE_CODES].concat(), error),
+        AccessClass::Ingestion => {
             let own = schemas::reference("schemas", "IngestionError");
             let codes = [COMMON_CODES, KEY_CODES, &[Code::NotFound]].concat();
             (codes, json!({ "anyOf": [own, error] }))
         }
-        Access::Runner => {
+        AccessClass::Runner => {
             replies.push(runs::pending(schema));
             let own = schemas::reference("schemas", "IngestionError");
             ([COMMON_CODES, KEY_CODES, runs::CODES].concat(), json!({ "anyOf": [own, error] }))
         }
-        Access::Close => {
+        AccessClass::Close => {
             let refused = schemas::reference("schemas", "ClosureRefused");
             let codes = [COMMON_CODES, KEY_CODES, run_reports::CODES].concat();
             (codes, json!({ "anyOf": [refused, error] }))
         }
-        Access::Replay => {
+        AccessClass::Replay => {
             let when = "the gateway refused the request or did not reply".to_owned();
             replies.push(ResponseDescription { status: 502, when, content_type: JSON, schema });
             ([COMMON_CODES, KEY_CODES, REPLAY_CODES].concat(), error)
@@ -169,7 +169,7 @@ fn route_operation(route: &Route, is_open: bool) -> Value {
     replies.extend(Description::refusals(&codes, Code::http_status, JSON, &error));
     let parameters: Vec<Value> =
         route.parameters.iter().map(|name| schemas::reference("parameters", name)).collect();
-    let is_public = is_open || matches!(route.access, Access::Public | Access::Readiness);
+    let is_public = is_open || matches!(route.access, AccessClass::Public | AccessClass::Readiness);
     let mut operation = json!({
         "operationId": route.id,
         "summary": route.summary,
@@ -179,7 +179,7 @@ fn route_operation(route: &Route, is_open: bool) -> Value {
     });
     if !route.body.is_empty() {
         let schema = schemas::reference("schemas", route.body);
-        let is_required = route.access != Access::Close;
+        let is_required = route.access != AccessClass::Close;
         operation["requestBody"] =
             json!({ "required": is_required, "content": { JSON: { "schema": schema } } });
     }

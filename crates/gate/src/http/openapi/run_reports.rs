@@ -3,7 +3,7 @@
 use admit_core::Code;
 use serde_json::{Value, json};
 
-use super::table::{Access, Route, json as route};
+use super::table::{AccessClass, Route, json as route};
 
 /// Additional errors of closing a run.
 pub(super) const CODES: &[Code] = &[
@@ -22,7 +22,7 @@ pub(super) const ROUTES: &[Route] = &[
         "List runs with their counters",
         &["after_entity", "limit"],
         "PlatformRuns",
-        Access::ReadItem,
+        AccessClass::ReadItem,
     ),
     route(
         "/v1/runs/{platform_run_id}/report",
@@ -30,7 +30,7 @@ pub(super) const ROUTES: &[Route] = &[
         "Report of a run",
         &["platform_run_id"],
         "RunReport",
-        Access::ReadItem,
+        AccessClass::ReadItem,
     ),
     Route {
         method: "post",
@@ -41,7 +41,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Close a run, or list all objections",
             &["platform_run_id"],
             "RunClosure",
-            Access::Close,
+            AccessClass::Close,
         )
     },
 ];

@@ -5,7 +5,7 @@ use admit_core::Code;
 use serde_json::{Value, json};
 
 use super::JSON;
-use super::table::{Access, Route, json as route};
+use super::table::{AccessClass, Route, json as route};
 
 /// Additional errors of the runner routes.
 pub(super) const CODES: &[Code] =
@@ -16,7 +16,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         method: "post",
         body: "RunRequest",
-        ..route("/runs", "submit_run", "Submit a run", &[], "RunStatus", Access::Runner)
+        ..route("/runs", "submit_run", "Submit a run", &[], "RunStatus", AccessClass::Runner)
     },
     route(
         "/runs/{run_id}",
@@ -24,7 +24,7 @@ pub(super) const ROUTES: &[Route] = &[
         "Status of a run",
         &["run_id"],
         "RunStatus",
-        Access::Runner,
+        AccessClass::Runner,
     ),
     Route {
         method: "post",
@@ -35,7 +35,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Re-publish the message of a run",
             &["run_id", "sr_actor"],
             "Reemitted",
-            Access::Runner,
+            AccessClass::Runner,
         )
     },
 ];

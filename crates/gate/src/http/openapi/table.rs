@@ -18,12 +18,12 @@ pub(super) struct Route {
     pub(super) content_types: &'static [&'static str],
     /// Schema of the response, a name of [`super::schemas::schemas`]; empty for text.
     pub(super) schema: &'static str,
-    pub(super) access: Access,
+    pub(super) access: AccessClass,
 }
 
 /// Access class of a route: the required role and the possible errors.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum AccessClass {
     /// No key.
     Public,
     /// No key; 503 has the schema of the route too.
@@ -52,7 +52,7 @@ pub(super) enum Access {
     Runner,
 }
 
-impl Access {
+impl AccessClass {
     /// Roles, of which one is sufficient; empty if no key is needed.
     pub(super) fn roles(self, method: &str) -> &'static [Role] {
         match self {
@@ -78,7 +78,7 @@ pub(super) const fn json(
     summary: &'static str,
     parameters: &'static [&'static str],
     schema: &'static str,
-    access: Access,
+    access: AccessClass,
 ) -> Route {
     let (method, body, content_types) = ("get", "", ONLY_JSON);
     Route { path, method, id, summary, parameters, body, content_types, schema, access }
@@ -94,16 +94,16 @@ const RECEIPTS: &[&str] = &["door", "principal", "verdict", "after", "limit"];
 
 /// The routes of `routes.rs`, in the same order.
 pub(super) const ROUTES: &[Route] = &[
-    json("/", "doors", "The doors of this gate", &[], "Doors", Access::Public),
-    json("/livez", "livez", "Liveness", &[], "Alive", Access::Public),
-    json("/readyz", "readyz", "Readiness", &[], "Ready", Access::Readiness),
+    json("/", "doors", "The doors of this gate", &[], "Doors", AccessClass::Public),
+    json("/livez", "livez", "Liveness", &[], "Alive", AccessClass::Public),
+    json("/readyz", "readyz", "Readiness", &[], "Ready", AccessClass::Readiness),
     json(
         "/healthz",
         "healthz",
         "Readiness with its checks",
         &["verbose"],
         "Health",
-        Access::Readiness,
+        AccessClass::Readiness,
     ),
     Route {
         path: "/metrics",
@@ -114,16 +114,16 @@ pub(super) const ROUTES: &[Route] = &[
         body: "",
         content_types: &[exposition::CONTENT_TYPE],
         schema: "",
-        access: Access::Metrics,
+        access: AccessClass::Metrics,
     },
-    json("/openapi.json", "openapi", "This document", &[], "OpenApi", Access::Public),
+    json("/openapi.json", "openapi", "This document", &[], "OpenApi", AccessClass::Public),
     json(
         "/v1/receipts/{id}",
         "receipt",
         "One receipt",
         &["receipt_id", "id_door", "id_run"],
         "Receipt",
-        Access::ReadItem,
+        AccessClass::ReadItem,
     ),
     json(
         "/v1/receipts/{id}/document",
@@ -131,7 +131,7 @@ pub(super) const ROUTES: &[Route] = &[
         "Document that the contract issued for one delivery",
         &["receipt_id", "id_door", "id_run"],
         "IssuedDocument",
-        Access::ReadItem,
+        AccessClass::ReadItem,
     ),
     json(
         "/v1/admissions",
@@ -139,7 +139,7 @@ pub(super) const ROUTES: &[Route] = &[
         "List admissions in ledger order",
         RECEIPTS,
         "Admissions",
-        Access::Read,
+        AccessClass::Read,
     ),
     json(
         "/v1/quarantine",
@@ -147,7 +147,7 @@ pub(super) const ROUTES: &[Route] = &[
         "List quarantined events in ledger order",
         &["door", "principal", "quarantine_verdict", "after", "limit"],
         "Quarantine",
-        Access::Read,
+        AccessClass::Read,
     ),
     json(
         "/v1/intents/{receipt_id}",
@@ -155,7 +155,7 @@ pub(super) const ROUTES: &[Route] = &[
         "One intent, with its history",
         &["intent_receipt_id"],
         "Intent",
-        Access::ReadItem,
+        AccessClass::ReadItem,
     ),
     Route {
         method: "post",
@@ -166,7 +166,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Repeat the effect of an intent",
             &["intent_receipt_id"],
             "IntentEnvelope",
-            Access::Replay,
+            AccessClass::Replay,
         )
     },
     json(
@@ -175,7 +175,7 @@ pub(super) const ROUTES: &[Route] = &[
         "One receipt of the ingestion gate, by the first given parameter",
         &["event_id", "ig_receipt_id", "dedupe_key"],
         "Lookup",
-        Access::Ingestion,
+        AccessClass::Ingestion,
     ),
     json(
         "/v1/ops/health",
@@ -183,7 +183,7 @@ pub(super) const ROUTES: &[Route] = &[
         "Health of the ingestion gate: GREEN, AMBER or RED, with reasons",
         &[],
         "IngestionHealth",
-        Access::Ingestion,
+        AccessClass::Ingestion,
     ),
     Route {
         method: "post",
@@ -194,7 +194,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Confirm the clock after a jump, so that retention resumes",
             &[],
             "ConfirmedTime",
-            Access::Maintain,
+            AccessClass::Maintain,
         )
     },
     json(
@@ -203,7 +203,7 @@ pub(super) const ROUTES: &[Route] = &[
         "List ambiguous publishes, each with its search result on the bus",
         &["run", "after", "limit"],
         "Ambiguous",
-        Access::ReadItem,
+        AccessClass::ReadItem,
     ),
     Route {
         method: "post",
@@ -214,7 +214,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Resolve an ambiguous publish",
             &["key"],
             "Reconciled",
-            Access::Reconcile,
+            AccessClass::Reconcile,
         )
     },
     Route {
@@ -226,7 +226,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Release a quarantined event, as dismissed or resubmitted",
             &["quarantine_id"],
             "Released",
-            Access::Reconcile,
+            AccessClass::Reconcile,
         )
     },
     json(
@@ -235,7 +235,7 @@ pub(super) const ROUTES: &[Route] = &[
         "List game servers",
         &["after_entity", "limit"],
         "PixelServers",
-        Access::Read,
+        AccessClass::Read,
     ),
     json(
         "/v1/pixel/servers/{scope}",
@@ -243,7 +243,7 @@ pub(super) const ROUTES: &[Route] = &[
         "List game servers of one principal",
         &["scope", "after_entity", "limit"],
         "PixelServers",
-        Access::Read,
+        AccessClass::Read,
     ),
     json(
         "/v1/pixel/servers/{scope}/",
@@ -251,7 +251,7 @@ pub(super) const ROUTES: &[Route] = &[
         "Events without a server login",
         &["scope"],
         "PixelServer",
-        Access::ReadItem,
+        AccessClass::ReadItem,
     ),
     json(
         "/v1/pixel/servers/{scope}/{login}",
@@ -259,7 +259,7 @@ pub(super) const ROUTES: &[Route] = &[
         "One game server",
         &["scope", "login"],
         "PixelServer",
-        Access::ReadItem,
+        AccessClass::ReadItem,
     ),
     json(
         "/v1/rounds",
@@ -267,7 +267,7 @@ pub(super) const ROUTES: &[Route] = &[
         "List rounds, newest first",
         &["map_name", "date", "round_state", "after_round", "limit"],
         "Rounds",
-        Access::ReadItem,
+        AccessClass::ReadItem,
     ),
     json(
         "/v1/rounds/diagnostics",
@@ -275,7 +275,7 @@ pub(super) const ROUTES: &[Route] = &[
         "Diagnostics of rounds: counts, unlinked events, sources, last days",
         &[],
         "RoundsDiagnostics",
-        Access::ReadItem,
+        AccessClass::ReadItem,
     ),
     Route {
         method: "post",
@@ -285,7 +285,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Relink unlinked events",
             &["dry_run"],
             "Relinked",
-            Access::Maintain,
+            AccessClass::Maintain,
         )
     },
     Route {
@@ -297,7 +297,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Accept a later stats file of a round, including its totals",
             &["round_receipt_id"],
             "AcceptedRound",
-            Access::Reconcile,
+            AccessClass::Reconcile,
         )
     },
     json(
@@ -306,7 +306,7 @@ pub(super) const ROUTES: &[Route] = &[
         "List ambiguous publications of rounds, each with its search result on the bus",
         &["after_publication", "limit"],
         "AmbiguousRounds",
-        Access::ReadItem,
+        AccessClass::ReadItem,
     ),
     Route {
         method: "post",
@@ -317,7 +317,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Resolve an ambiguous publication of a round",
             &["key"],
             "ReconciledRound",
-            Access::Reconcile,
+            AccessClass::Reconcile,
         )
     },
     json(
@@ -326,7 +326,7 @@ pub(super) const ROUTES: &[Route] = &[
         "One round: fields with their sources, publications and history",
         &["round_id"],
         "Round",
-        Access::ReadItem,
+        AccessClass::ReadItem,
     ),
     Route {
         content_types: &[JSON, "text/event-stream"],
@@ -336,7 +336,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Read the default stream in ledger order, by page or as server-sent events",
             &["after", "limit", "wait_ms"],
             "StreamPage",
-            Access::ReadEntries,
+            AccessClass::ReadEntries,
         )
     },
     Route {
@@ -347,7 +347,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Read a stream in ledger order, by page or as server-sent events",
             STREAM,
             "StreamPage",
-            Access::ReadEntries,
+            AccessClass::ReadEntries,
         )
     },
     Route {
@@ -359,7 +359,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Claim events of a stream under a lease",
             &["stream"],
             "Claimed",
-            Access::Consume,
+            AccessClass::Consume,
         )
     },
     Route {
@@ -371,7 +371,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Settle a claimed event",
             &["stream", "claimed_id"],
             "Changed",
-            Access::Consume,
+            AccessClass::Consume,
         )
     },
     json(
@@ -380,7 +380,7 @@ pub(super) const ROUTES: &[Route] = &[
         "List inbox events in order of arrival",
         &["inbox_status", "after_row", "limit"],
         "InboxPage",
-        Access::ReadEntries,
+        AccessClass::ReadEntries,
     ),
     Route {
         method: "post",
@@ -391,7 +391,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Claim inbox events under a lease",
             &[],
             "InboxClaimed",
-            Access::Consume,
+            AccessClass::Consume,
         )
     },
     json(
@@ -400,7 +400,7 @@ pub(super) const ROUTES: &[Route] = &[
         "One inbox event",
         &["inbox_event_id"],
         "InboxEvent",
-        Access::ReadEntries,
+        AccessClass::ReadEntries,
     ),
     Route {
         method: "post",
@@ -411,7 +411,7 @@ pub(super) const ROUTES: &[Route] = &[
             "Settle a claimed inbox event",
             &["inbox_event_id"],
             "InboxChanged",
-            Access::Consume,
+            AccessClass::Consume,
         )
     },
 ];

@@ -50,13 +50,23 @@ impl RouteReply {
     }
 
     pub(super) fn fault(gate: &Gate, fault: &Fault) -> Self {
+        Self::log(gate, fault);
+        Self(response::refuse(gate, fault.code(), fault.message))
+    }
+
+    /// Same, in the error format of `path`.
+    pub(super) fn fault_at(gate: &Gate, path: &str, fault: &Fault) -> Self {
+        Self::log(gate, fault);
+        Self(response::refuse_at(gate, path, fault.code(), fault.message))
+    }
+
+    fn log(gate: &Gate, fault: &Fault) {
         if gate.may_log_fault() {
             let cause = fault.source.as_deref().map(tracing::field::display);
             let trace_id = trace_field();
             let code = fault.code().as_str();
             tracing::error!(trace_id, code, cause, "request failed: {fault}");
         }
-        Self(response::refuse(gate, fault.code(), fault.message))
     }
 }
 
@@ -86,7 +96,8 @@ pub(super) fn authorize<'g>(
     gate: &'g Gate,
     permit: impl Fn(&KnownPrincipal) -> Result<(), AccessDenied>,
 ) -> Result<&'g KnownPrincipal, RouteReply> {
-    let refused = |code, message| RouteReply(response::refuse(gate, code, message));
+    let path = head.uri.path();
+    let refused = |code, message| RouteReply(response::refuse_at(gate, path, code, message));
     let Some(peer) = head.extensions.get::<Peer>().copied() else {
         return Err(refused(Code::InternalError, "the address of the peer is missing"));
     };
@@ -104,7 +115,8 @@ pub(super) fn authorize<'g>(
         Ok(()) => Ok(known),
         Err(RateExceeded { retry_after_seconds }) => {
             let NotAdmitted { code, message, .. } = RATE_EXCEEDED;
-            Err(RouteReply(response::refuse_after(gate, code, message, retry_after_seconds)))
+            let wait = retry_after_seconds;
+            Err(RouteReply(response::refuse_at_after(gate, path, code, message, wait)))
         }
     }
 }

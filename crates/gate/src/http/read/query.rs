@@ -166,7 +166,11 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<Gate>> for PathParams<T> {
     async fn from_request_parts(head: &mut Parts, gate: &Arc<Gate>) -> Result<Self, RouteReply> {
         match Path::<T>::from_request_parts(head, gate).await {
             Ok(Path(params)) => Ok(Self(params)),
-            Err(_) => Err(invalid(gate, "the path cannot be read: it is not UTF-8")),
+            Err(_) => {
+                let message = "the path cannot be read: it is not UTF-8";
+                let (path, code) = (head.uri.path(), Code::InvalidRequest);
+                Err(RouteReply(response::refuse_at(gate, path, code, message)))
+            }
         }
     }
 }
@@ -179,10 +183,13 @@ impl FromRequest<Arc<Gate>> for BodyBytes {
 
     async fn from_request(request: Request, gate: &Arc<Gate>) -> Result<Self, RouteReply> {
         let index = request.extensions().get::<Arc<Requester>>().and_then(|known| known.index());
+        let uri = request.uri().clone();
+        let refuse =
+            |code, message| Err(RouteReply(response::refuse_at(gate, uri.path(), code, message)));
         // Routes with a body have authenticated the request before.
         let permit = index.and_then(|index| gate.admission_limiter.try_acquire(index, 0));
         let Some(mut permit) = permit else {
-            return Err(RouteReply(response::refuse(gate, OVERLOADED.code, OVERLOADED.message)));
+            return refuse(OVERLOADED.code, OVERLOADED.message);
         };
         let reading = read(request.into_body(), gate.limits.body_bytes_max, &mut permit);
         let refused = match timeout(gate.limits.body_read_max(), reading).await {
@@ -193,7 +200,7 @@ impl FromRequest<Arc<Gate>> for BodyBytes {
             }
         };
         let (code, message) = refused;
-        Err(RouteReply(response::refuse(gate, code, message)))
+        refuse(code, message)
     }
 }
 

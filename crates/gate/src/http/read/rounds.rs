@@ -74,7 +74,7 @@ fn filter(query: RoundsQuery) -> Result<RecordFilter, String> {
     let state = not_blank(query.state);
     if let Some(state) = state.as_deref().filter(|word| RoundState::parse(word).is_none()) {
         let states: Vec<&str> = RoundState::ALL.into_iter().map(RoundState::word).collect();
-        return Err(format!("unknown state {state:?}; expected one of {}", states.join(", ")));
+        return Err(format!("unknown state {state:?}; use one of {}", states.join(", ")));
     }
     let after = match not_blank(query.after) {
         None => None,

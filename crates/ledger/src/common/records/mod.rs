@@ -29,8 +29,8 @@ pub(crate) use accept::AcceptEvent;
 pub(crate) use check::{MismatchSink, RecordCheck, column_mismatch};
 pub(crate) use relink::RelinkSlice;
 pub(crate) use tables::{
-    Drift, EventQuery, FarQuery, LinkRow, NewEvent, NewRecord, ROW_KEY_TAKEN, RowSet, RowWrite,
-    SCHEMA_DRIFT, Side, Step, StoredEvent, Tables, Write, stored_event,
+    Drift, EventQuery, FarQuery, HistoryRow, LinkRow, NewEvent, NewRecord, ROW_KEY_TAKEN, RowSet,
+    RowWrite, SCHEMA_DRIFT, Side, StoredEvent, Tables, Write, stored_event,
 };
 
 /// Why a record could not be resolved.
@@ -227,10 +227,10 @@ fn write_resolution<T: PublicationTables>(
     let linked: Vec<LinkRow<'_>> =
         resolution.links.iter().map(|(seq, link)| LinkRow::of(*seq, link, messages(seq))).collect();
     let messages = |seq: Seq| drift.get(&seq).and_then(Option::as_deref);
-    let steps: Vec<Step<'_>> = resolution
+    let steps: Vec<HistoryRow<'_>> = resolution
         .transitions
         .iter()
-        .filter_map(|step| Step::of(step, messages(step.seq)))
+        .filter_map(|step| HistoryRow::of(step, messages(step.seq)))
         .collect();
     let ids: Vec<&str> = resolution.entities.iter().map(|it| it.record_id.as_str()).collect();
     let caught_up = catch_up(tables, &link_writes(&drift, &linked, &steps), &ids, at);
@@ -241,7 +241,7 @@ fn write_resolution<T: PublicationTables>(
 fn link_writes<'a>(
     drift: &'a Drift,
     links: &'a [LinkRow<'a>],
-    steps: &'a [Step<'a>],
+    steps: &'a [HistoryRow<'a>],
 ) -> Vec<Write<'a>> {
     let mut writes = Vec::with_capacity(3);
     if !drift.is_empty() {

@@ -12,8 +12,8 @@ use admit_core::json::{self, Limits, Object, Value};
 use admit_core::{Millis, Seq};
 
 use super::RecordError;
-use super::tables::{EventQuery, LinkRow, Step, StoredEvent, Tables, Write};
-use crate::publications::{Offer, Publication, PublicationStep};
+use super::tables::{EventQuery, HistoryRow, LinkRow, StoredEvent, Tables, Write};
+use crate::publications::{BusEnd, Offer, Publication, PublicationStep};
 use crate::rules::HistoryLine;
 
 /// Evidence of a lost attempt.
@@ -76,6 +76,9 @@ pub(crate) trait PublicationTables: Tables {
 
     /// Stores another attempt at a publication that was found absent.
     fn renewed(&mut self, again: &Publication, members: &str) -> Result<(), Self::Error>;
+
+    /// Raises the acknowledged end of a topic.
+    fn raise_bus_end(&mut self, end: &BusEnd) -> Result<(), Self::Error>;
 
     /// Stores the state of a publication.
     fn update_publication(&mut self, publication: &Publication) -> Result<(), Self::Error>;
@@ -182,6 +185,9 @@ pub(crate) fn take<T: PublicationTables>(
         Ok(state) => state,
         Err(illegal) => return Ok(Err(illegal)),
     };
+    if let Some(end) = &request.acknowledged {
+        tables.raise_bus_end(end)?;
+    }
     if let EffectStep::Evidence { attempt, evidence } = &request.step {
         let (attempt, evidence) = (*attempt, Some(evidence));
         let line = HistoryLine { at, attempt, what: "evidence", by: None, evidence };
@@ -305,7 +311,8 @@ fn send<T: PublicationTables>(
     }
     let links: Vec<LinkRow<'_>> =
         gone.iter().map(|(link, step)| LinkRow::of(step.seq, link, None)).collect();
-    let steps: Vec<Step<'_>> = gone.iter().filter_map(|(_, step)| Step::of(step, None)).collect();
+    let steps: Vec<HistoryRow<'_>> =
+        gone.iter().filter_map(|(_, step)| HistoryRow::of(step, None)).collect();
     tables.write(&[Write::Links(&links), Write::Steps(&steps)], &[])?;
     Ok(())
 }

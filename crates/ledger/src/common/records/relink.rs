@@ -8,7 +8,7 @@ use admit_core::{Millis, Seq};
 
 use super::candidates::{self, LoadedCandidates};
 use super::publications::{PublicationTables, catch_up};
-use super::tables::{Drift, LinkRow, Step, StoredEvent};
+use super::tables::{Drift, HistoryRow, LinkRow, StoredEvent};
 use super::{RecordError, ResolutionWrite, link_writes, rows, write_resolution};
 use crate::port::RelinkCounts;
 
@@ -102,7 +102,8 @@ impl RelinkSlice {
         let is_enriched =
             link.status == LinkStatus::Linked && link.state == ProcessingState::Enriched;
         let enriched = is_enriched.then(|| self.enriched(near, seq, link));
-        let steps: Vec<Step<'_>> = enriched.iter().filter_map(|it| Step::of(it, None)).collect();
+        let steps: Vec<HistoryRow<'_>> =
+            enriched.iter().filter_map(|it| HistoryRow::of(it, None)).collect();
         let (linked, steps, ids) = match is_still_missing {
             true => (&linked[..0], &steps[..0], None),
             false => (&linked[..], &steps[..], link.record_id.as_deref()),

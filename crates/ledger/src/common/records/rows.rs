@@ -20,12 +20,13 @@ pub(super) fn load_shares<T: Tables>(
     policy: &Policy,
     near: &mut LoadedCandidates,
     changed: &BTreeSet<Seq>,
-) -> Result<Shares, T::Error> {
+) -> Result<SharesByOwner, T::Error> {
     let has_tables =
         |source: &str| policy.tables.iter().any(|table| table.sources.contains(&source));
     let events = || near.events.iter().filter(|event| has_tables(&event.source));
     let owners = events().filter(|event| changed.contains(&event.seq));
-    let mut shares: Shares = owners.map(|event| (owner(policy, event), Vec::new())).collect();
+    let mut shares: SharesByOwner =
+        owners.map(|event| (owner(policy, event), Vec::new())).collect();
     if shares.is_empty() {
         return Ok(shares);
     }
@@ -40,7 +41,7 @@ pub(super) fn load_shares<T: Tables>(
 }
 
 /// Events that share rows, by owner name.
-pub(super) type Shares = BTreeMap<String, Vec<Seq>>;
+pub(super) type SharesByOwner = BTreeMap<String, Vec<Seq>>;
 
 /// Returns the row writes in order; `links` are the changed links. Every event whose rows are written gets
 /// an entry in `drift`.
@@ -48,7 +49,7 @@ pub(super) fn writes<'a>(
     policy: &'a Policy,
     near: &'a LoadedCandidates,
     links: &BTreeMap<Seq, &'a Link>,
-    shares: &'a Shares,
+    shares: &'a SharesByOwner,
     drift: &mut Drift,
 ) -> Vec<RowWrite<'a>> {
     let mut writes = Vec::new();

@@ -92,7 +92,7 @@ pub(crate) enum Write<'a> {
     /// Update the links of events.
     Links(&'a [LinkRow<'a>]),
     /// Append history rows; each gets its event's next step number.
-    Steps(&'a [Step<'a>]),
+    Steps(&'a [HistoryRow<'a>]),
 }
 
 /// One write of rows of the queried tables.
@@ -107,15 +107,15 @@ pub(crate) enum RowWrite<'a> {
 /// Selects events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EventQuery<'a> {
-    /// By seq.
+    /// The event with this seq.
     At(Seq),
-    /// Of a group, before or after a time, nearest first; at most `most`.
+    /// Events of a group, before or after a time, nearest first; at most `most`.
     Near { side: Side, group: &'a str, from: i64, to: i64, most: i64 },
-    /// Of a group, without a time, newest first.
+    /// Events of a group without a time, newest first.
     Timeless { group: &'a str, most: i64 },
-    /// Without a group but with a hard key, before or after a time, nearest first.
+    /// Events without a group but with a hard key, before or after a time, nearest first.
     Groupless { side: Side, from: i64, to: i64, most: i64 },
-    /// With a hard key, of one group or of none; of any group if it is empty.
+    /// Events with a hard key, of one group or of none; of any group if it is empty.
     SameKey { hard_key: &'a str, group: &'a str, most: i64 },
 }
 
@@ -182,12 +182,12 @@ impl<'a> LinkRow<'a> {
 }
 
 /// History row of an event.
-pub(crate) struct Step<'a> {
+pub(crate) struct HistoryRow<'a> {
     pub(crate) taken: &'a Transition,
     pub(crate) reason: Option<&'a str>,
 }
 
-impl<'a> Step<'a> {
+impl<'a> HistoryRow<'a> {
     /// The history row, unless the event has missing rows and would count as enriched.
     pub(super) fn of(taken: &'a Transition, drift: Option<&str>) -> Option<Self> {
         let drift = drift.filter(|_| taken.link_status == LinkStatus::Linked);

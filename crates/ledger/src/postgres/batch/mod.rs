@@ -26,9 +26,9 @@ use super::inbox::NewInboxRows;
 use crate::common::RefusalQuota;
 use crate::common::write_command::{EntryOutcome, facts_text};
 use crate::rules;
-use prefetch::Prefetched;
+use prefetch::KeyPrefetch;
 use refusals::Refusals;
-use rows::Rows;
+use rows::BatchRows;
 
 /// A batch being written.
 pub(super) struct Batch<'c> {
@@ -37,11 +37,11 @@ pub(super) struct Batch<'c> {
     pub(super) position: Position,
     /// Effects of events, and documents and runs of doors that issue documents.
     pub(super) store: PgEffectStore<'c>,
-    known: Prefetched,
+    known: KeyPrefetch,
     /// Admissions of this batch; a repeat inside a batch is a duplicate like any other.
     fresh: HashMap<Key, PriorAdmission>,
     refusals: Refusals,
-    rows: Rows,
+    rows: BatchRows,
     inbox: NewInboxRows,
     documents: Documents,
 }
@@ -87,7 +87,7 @@ impl<'c> Batch<'c> {
         position: Position,
         deliveries: &[Delivery<'_>],
     ) -> conn::Result<Self> {
-        let known = Prefetched::prefetch(conn, deliveries)?;
+        let known = KeyPrefetch::prefetch(conn, deliveries)?;
         let mut store = PgEffectStore::new(conn, epoch, position.last_issued);
         store.prepare(&known.expected(deliveries))?;
         let (refusals, documents) = prefetch::prefetch_rest(conn, quota, &known, deliveries)?;
@@ -99,7 +99,7 @@ impl<'c> Batch<'c> {
             known,
             fresh: HashMap::new(),
             refusals,
-            rows: Rows::default(),
+            rows: BatchRows::default(),
             inbox: NewInboxRows::default(),
             documents,
         })

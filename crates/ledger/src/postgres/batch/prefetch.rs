@@ -18,7 +18,7 @@ use super::refusals::Refusals;
 use crate::common::RefusalQuota;
 
 /// Admissions under the keys of a batch.
-pub(super) struct Prefetched {
+pub(super) struct KeyPrefetch {
     firsts: HashMap<Key, PriorAdmission>,
     /// Revisions and conflicts by content, as far as looked up; `None` if there is none.
     same_content: HashMap<ContentKey, Option<Seq>>,
@@ -38,7 +38,7 @@ impl ContentKey {
     }
 }
 
-impl Prefetched {
+impl KeyPrefetch {
     /// First the admissions that claimed the keys. Then, only for keys met again, whether other content of
     /// theirs is stored.
     pub(super) fn prefetch(conn: &Conn, deliveries: &[Delivery<'_>]) -> Result<Self> {
@@ -148,7 +148,7 @@ fn find_stored(conn: &Conn, contents: Vec<ContentKey>) -> Result<Vec<(ContentKey
 pub(super) fn prefetch_rest(
     conn: &Conn,
     quota: RefusalQuota,
-    known: &Prefetched,
+    known: &KeyPrefetch,
     deliveries: &[Delivery<'_>],
 ) -> Result<(Refusals, Documents)> {
     let refused = deliveries.iter().filter_map(|(entry, _)| match entry {
@@ -172,7 +172,7 @@ pub(super) fn prefetch_rest(
 
 /// The documents that the events of the batch may change: those of events that are new or have other content
 /// than the first one.
-fn touched(known: &Prefetched, deliveries: &[Delivery<'_>]) -> BTreeSet<EntityId> {
+fn touched(known: &KeyPrefetch, deliveries: &[Delivery<'_>]) -> BTreeSet<EntityId> {
     let mut touched = BTreeSet::new();
     for event in events(deliveries) {
         if known.first(&event.key).is_some_and(|first| first.digest == event.digest) {

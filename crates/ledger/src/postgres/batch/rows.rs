@@ -11,8 +11,8 @@ const STATEMENT_BYTES: usize = 8 * 1024 * 1024;
 
 /// Rows to write.
 #[derive(Default)]
-pub(super) struct Rows {
-    admissions: Admissions,
+pub(super) struct BatchRows {
+    admissions: AdmissionArrays,
     bodies: Vec<(i64, Bytes)>,
     sightings: Sightings,
     claims: Vec<(Key, i64)>,
@@ -20,7 +20,7 @@ pub(super) struct Rows {
 
 /// The columns of `admission`.
 #[derive(Default)]
-struct Admissions {
+struct AdmissionArrays {
     seqs: Vec<i64>,
     doors: Vec<Door>,
     principals: Vec<Principal>,
@@ -46,7 +46,7 @@ struct Sightings {
     others: Vec<Option<i64>>,
 }
 
-impl Rows {
+impl BatchRows {
     pub(super) fn event(
         &mut self,
         seq: Seq,
@@ -170,11 +170,11 @@ struct AdmissionColumns<'r> {
     verdicts: &'r Vec<&'static str>,
     keys: Vec<Option<&'r [u8]>>,
     digests: Vec<&'r [u8]>,
-    rows: &'r Admissions,
+    rows: &'r AdmissionArrays,
 }
 
 impl<'r> AdmissionColumns<'r> {
-    fn of(rows: &'r Admissions) -> Self {
+    fn of(rows: &'r AdmissionArrays) -> Self {
         let kept = |name: &Principal| nul_escape::escape(name.as_str()).into_owned();
         Self {
             seqs: &rows.seqs,

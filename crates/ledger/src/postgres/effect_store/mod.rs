@@ -28,7 +28,7 @@ use crate::rules::{
     Counters, DocumentSubject, HistoryLine, OpenQuarantine, RunDeltas, evidence_text,
 };
 use crate::tables::effect::{EffectDb, NeededRows};
-use prefetch::Prefetched;
+use prefetch::EffectPrefetch;
 
 pub(super) use prefetch::PrefetchRequest;
 pub(super) use probe::ExpectedEntry;
@@ -58,7 +58,7 @@ pub(crate) struct PgEffectStore<'c> {
     /// All epochs of this process.
     own: &'c [u64],
     /// Rows read from the database.
-    prefetched: RefCell<Prefetched>,
+    prefetched: RefCell<EffectPrefetch>,
     /// Changes of this transaction.
     changes: Changes,
     /// Whether ids without a look-up are assumed to be free.

@@ -25,7 +25,7 @@ pub(in super::super) struct PrefetchRequest {
 
 /// Rows read from the database. `None` is known to be absent.
 #[derive(Default)]
-pub(super) struct Prefetched {
+pub(super) struct EffectPrefetch {
     effects: HashMap<Seq, Option<Effect>>,
     facts: HashMap<Seq, Option<Bytes>>,
     runs: HashMap<String, Option<RunState>>,
@@ -52,7 +52,7 @@ impl PgEffectStore<'_> {
     }
 }
 
-impl Prefetched {
+impl EffectPrefetch {
     fn fetch(&mut self, conn: &Conn, mut request: PrefetchRequest) -> Result<()> {
         request.seqs.retain(|seq| !self.of.contains_key(seq));
         let seqs: Vec<i64> = request.seqs.iter().map(|seq| big(seq.0)).collect();

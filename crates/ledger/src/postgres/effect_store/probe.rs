@@ -11,7 +11,7 @@ use admit_core::{
 
 use super::super::conn::{Error, Result};
 use super::{Changes, PgEffectStore, PrefetchRequest};
-use crate::rules::{Recording, record};
+use crate::rules::{RecordingBatch, record};
 
 /// An entry to be recorded at a door that issues documents.
 pub(in super::super) struct ExpectedEntry<'a> {
@@ -72,7 +72,7 @@ impl From<Error> for ProbeError {
 /// Seq of entries that are not stored.
 const NOWHERE: Seq = Seq(0);
 
-impl<'c> Recording for Probe<'_, 'c> {
+impl<'c> RecordingBatch for Probe<'_, 'c> {
     type Error = ProbeError;
     type Store = PgEffectStore<'c>;
 

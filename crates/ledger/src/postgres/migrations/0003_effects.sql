@@ -1,5 +1,6 @@
--- Effects: what admissions cause outside the ledger. The row is born in the commit of its admission;
--- every step after that is a commit of its own. Times are milliseconds since the Unix epoch, UTC.
+-- Effects: actions of admissions outside the ledger. The row is inserted in the commit of its
+-- admission; every later step is a separate commit. Times are milliseconds since the Unix epoch,
+-- UTC.
 
 CREATE TABLE effect (
   seq          BIGINT PRIMARY KEY,  -- the admission it belongs to
@@ -14,13 +15,13 @@ CREATE TABLE effect (
   changed_at   BIGINT NOT NULL
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 
--- Most effects are done, and they are never looked up by state.
+-- Most effects are done, and never looked up by state.
 CREATE INDEX effect_state ON effect (state, seq) WHERE state <> 'done';
 
--- Lost effects without documents yet; few, and never for long.
+-- Lost effects without documents: few, and only for a short time.
 CREATE INDEX effect_unsaid ON effect (seq) WHERE state = 'ambiguous' AND epoch IS NOT NULL;
 
--- Every step that was ever taken; rows are only added.
+-- History of all steps; append-only.
 CREATE TABLE effect_history (
   seq      BIGINT NOT NULL,
   n        BIGINT NOT NULL,         -- 1, 2, 3 … for each effect
@@ -34,7 +35,7 @@ CREATE TABLE effect_history (
   PRIMARY KEY (seq, n)
 );
 
--- Intents as their readers know them.
+-- Intents, with the column names of their readers.
 CREATE VIEW intents AS
 SELECT a.seq,
        admit_json(a.facts) ->> 'idempotency_key' AS idempotency_key,

@@ -1,6 +1,6 @@
--- The inbox of the skyra door: the table, its key and its indexes under the names that its consumers
--- know. A row is born in the commit of its admission and changed only in commits of claims.
--- Times are RFC 3339, UTC; status is received, claimed, done or failed; payload is the envelope.
+-- The inbox of the skyra door, with the table, key and index names of its consumers. A row is
+-- inserted in the commit of its admission and changed only by claims. Times are RFC 3339, UTC;
+-- status is received, claimed, done or failed; payload is the envelope.
 
 CREATE TABLE IF NOT EXISTS event_inbox (
   event_id TEXT COLLATE "C" PRIMARY KEY,

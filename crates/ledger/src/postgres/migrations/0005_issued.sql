@@ -1,6 +1,6 @@
--- Documents that a contract hands out (receipts, quarantine records, governance notes) and the runs
--- they belong to. The text is kept in the commit that decides; files elsewhere are copies of it.
--- Times are milliseconds since the Unix epoch, UTC.
+-- Documents issued by a contract (receipts, quarantine records, governance notes) and their runs.
+-- The text is stored in the commit of the decision; files are copies of it. Times are milliseconds
+-- since the Unix epoch, UTC.
 
 CREATE TABLE issued (
   n             BIGINT PRIMARY KEY, -- in the order they were kept
@@ -26,13 +26,13 @@ CREATE TABLE issued (
   epoch         BIGINT NOT NULL DEFAULT 0 -- the start of the gate that issued it, and so writes its file
 );
 
--- One id stands for one document of its kind in its run. The id comes first, for look-ups.
+-- An id is unique per kind and run. The id comes first, for lookups.
 CREATE UNIQUE INDEX issued_id ON issued (id, run, kind);
 CREATE INDEX issued_of ON issued (of) WHERE of IS NOT NULL;
 CREATE INDEX issued_quarantine ON issued (run, n) WHERE kind = 'quarantine';
 CREATE INDEX issued_unwritten ON issued (n) WHERE is_unwritten <> 0;
 
--- A run exists once an envelope names it. Its counters move in the commits that they count.
+-- A run exists once an envelope names it. Its counters are updated in the commits that they count.
 CREATE TABLE run (
   platform_run_id TEXT COLLATE "C" PRIMARY KEY,
   state           TEXT COLLATE "C" NOT NULL,     -- open, closing, closed
@@ -48,7 +48,7 @@ CREATE TABLE run (
   released        BIGINT NOT NULL
 ) WITH (fillfactor = 50);
 
--- The state of the ingestion gate under the names that its readers know.
+-- State of the ingestion gate, with the column names of its readers.
 CREATE VIEW ig_admissions AS
 SELECT admit_json(a.facts) ->> 'dedupe_key'      AS dedupe_key,
        CASE e.state WHEN 'in_flight' THEN 'PUBLISH_IN_FLIGHT' WHEN 'done' THEN 'ADMITTED'

@@ -1,8 +1,8 @@
 -- Records: entities merged from several sources, in the commit of every event.
 -- Times called *_at are milliseconds since the Unix epoch, event_time is in seconds.
 
--- Events of the sources, one row for each admission at a door that keeps records. Narrow, because
--- every arrival reads those around it; the fields of the events are in a table of their own.
+-- Events of the sources: one row per admission at a door with records. Narrow, because every new
+-- event reads its neighbours; the fields of the events are in a separate table.
 CREATE TABLE record_event (
   seq         BIGINT PRIMARY KEY,  -- the admission
   door        TEXT COLLATE "C" NOT NULL,
@@ -29,13 +29,13 @@ CREATE INDEX record_event_open ON record_event (door, seq)
   WHERE link_status <> 'linked_round_id' OR drift IS NOT NULL;
 CREATE INDEX record_event_received ON record_event (door, received_at);
 
--- The fields of the events: a JSON object.
+-- Fields of the events, as JSON objects.
 CREATE TABLE record_told (
   seq    BIGINT PRIMARY KEY,
   fields TEXT COLLATE "C" NOT NULL
 );
 
--- The records as they stand.
+-- Current records.
 CREATE TABLE record (
   record_id    TEXT COLLATE "C" PRIMARY KEY,
   door         TEXT COLLATE "C" NOT NULL,
@@ -51,12 +51,12 @@ CREATE TABLE record (
   digest       BYTEA NOT NULL,       -- of its content, to detect changes
   fingerprints TEXT COLLATE "C" NOT NULL        -- {kind: [value, …]}
 );
--- Lists are read from the newest on; a record without a time comes last.
+-- Lists start with the newest record; records without a time are last.
 CREATE INDEX record_time ON record (door, coalesce(event_time, 0), record_id);
 CREATE INDEX record_group ON record (door, grp, event_time);
 CREATE INDEX record_date ON record (door, date, event_time);
 
--- Each field with its value, its source, and its event.
+-- Fields of records, each with its value, source and event.
 CREATE TABLE record_field (
   record_id TEXT COLLATE "C" NOT NULL,
   name      TEXT COLLATE "C" NOT NULL,
@@ -66,7 +66,7 @@ CREATE TABLE record_field (
   PRIMARY KEY (record_id, name)
 );
 
--- Every step of every event; rows are only added.
+-- History of all events; append-only.
 CREATE TABLE record_history (
   seq               BIGINT NOT NULL,
   n                 BIGINT NOT NULL,
@@ -84,9 +84,9 @@ CREATE TABLE record_history (
   PRIMARY KEY (seq, n)
 );
 
--- The tables below are rows made from the events of the rounds door, under the names and unique
--- keys that their readers know. event is the admission that wrote a row last; owner is what names
--- the events it may come from. What a source calls a number may have a fraction.
+-- The tables below have rows derived from the events of the rounds door, with the names and unique
+-- keys of their readers. event is the admission that wrote the row last; owner identifies the
+-- events it may come from. Numbers of a source may have a fraction.
 
 CREATE TABLE lua_round_teams (
   match_id                TEXT COLLATE "C" NOT NULL,
@@ -220,7 +220,7 @@ CREATE TABLE proximity_movement_heatmap (
 );
 CREATE INDEX proximity_movement_heatmap_event ON proximity_movement_heatmap (event);
 
--- Rounds as their readers know them, one row a record.
+-- Rounds, one row per record, with the column names of their readers.
 CREATE VIEW rounds AS
 SELECT r.record_id AS id,
        replace((SELECT admit_json(value) #>> '{}' FROM record_field f
@@ -289,8 +289,8 @@ FROM record_field f, json_array_elements(admit_list(admit_json(f.value))) p,
      json_array_elements(admit_list(p.value -> 'weapons')) w
 WHERE f.name = 'players';
 
--- Totals of a map, added up from the rows of each file when they are read: importing a file
--- again cannot make them grow.
+-- Totals of a map, computed from the rows of each file when read, so that importing a file again
+-- does not change them.
 CREATE VIEW map_kill_heatmap AS
 SELECT map_name, grid_x, grid_y,
        sum(admit_number(admit_json(data) -> 'axis_kills'))   AS axis_kills,

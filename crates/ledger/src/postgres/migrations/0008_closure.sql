@@ -1,5 +1,5 @@
--- Closing runs. Who is closing a run, and the closure once it is closed: kept in the commit that turns
--- the run. Times are milliseconds since the Unix epoch, UTC.
+-- Closing of runs: the current attempt, and the closure once the run is closed; both stored in the
+-- commit that changes the state of the run. Times are milliseconds since the Unix epoch, UTC.
 
 CREATE TABLE run_closure (
   platform_run_id TEXT COLLATE "C" PRIMARY KEY,
@@ -14,6 +14,6 @@ CREATE TABLE run_closure (
   is_filed        BIGINT NOT NULL DEFAULT 0 -- its file is on stable storage
 );
 
--- Accounts read the receipts of one run in the order they were kept. Entries of a run are appended,
--- so this costs an admission little.
+-- Run reports read the receipts of one run in the order of their numbers. New entries are at the
+-- end, so this index is cheap.
 CREATE INDEX issued_run ON issued (run, n) WHERE kind = 'receipt';

@@ -1,14 +1,14 @@
--- Publishing records: each revision goes to the bus at most once by itself, by the rules of effects.
--- Times are milliseconds since the Unix epoch.
+-- Publications of records: each revision is published at most once without an operator, by the
+-- rules of effects. Times are milliseconds since the Unix epoch.
 
--- The newest revision that was handed to the bus, or 0; and since when there is one that was not.
+-- The newest revision handed to the bus, or 0; and the time since which a newer one waits.
 ALTER TABLE record ADD COLUMN offered BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE record ADD COLUMN unoffered_at BIGINT NOT NULL DEFAULT 0;
 UPDATE record SET unoffered_at = changed_at;
 CREATE INDEX record_unoffered ON record (door, unoffered_at)
   WHERE revision > offered AND state <> 'linked_round_id';
 
--- A revision of a record that was handed to the bus, or is about to be.
+-- Revisions of records that were or will be handed to the bus.
 CREATE TABLE record_publication (
   n             BIGINT PRIMARY KEY,               -- 1, 2, 3 … in ledger order
   door          TEXT COLLATE "C" NOT NULL,
@@ -30,7 +30,7 @@ CREATE TABLE record_publication (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX record_publication_open ON record_publication (door, n) WHERE state <> 'done';
 
--- Every step of a publication; rows are only added.
+-- History of publications; append-only.
 CREATE TABLE record_publication_history (
   n        BIGINT NOT NULL,
   line     BIGINT NOT NULL,
@@ -44,17 +44,17 @@ CREATE TABLE record_publication_history (
   PRIMARY KEY (n, line)
 );
 
--- As many rows are read around an arrival as are wanted, in the order of the index.
+-- Reads only the requested number of rows around a new event, in index order.
 DROP INDEX record_event_near;
 CREATE INDEX record_event_near ON record_event (door, grp, event_time, seq);
 
--- Why something is not linked is explained by the nearest event beyond the range that opens a record of the
--- same number; without this every event of a crowded group would be looked at for it.
+-- The reason for a missing link names the nearest event outside of the window that opens a record
+-- with the same number. Without this index, that would scan every event of a large group.
 CREATE INDEX record_event_number ON record_event (door, grp, number, source, event_time);
 
 DROP VIEW rounds;
--- Rounds as their readers know them, one row a record. A match id is the name of the stats file, or
--- the name it would have. published_revision is what the bus has of a round.
+-- Rounds, one row per record, with the column names of their readers. The match id is the name of
+-- the stats file, or the name it would have. published_revision is the newest published revision.
 CREATE VIEW rounds AS
 SELECT r.record_id AS id,
        coalesce(

@@ -1,5 +1,5 @@
--- The streamer's own progress, under the names that readers of the reference system know. No gate
--- writes here. One row per output of a run; the history only grows.
+-- Progress of the streamer, with the names of the reference system. No gate writes here. One row
+-- per output of a run; the history is append-only.
 CREATE TABLE wsp_checkpoint (
   pack_key       TEXT COLLATE "C" NOT NULL,
   output_id      TEXT COLLATE "C" NOT NULL,
@@ -24,7 +24,7 @@ CREATE TABLE wsp_checkpoint_history (
   saved_at_utc   TEXT COLLATE "C" NOT NULL
 );
 
--- Where a partition of the control bus must be read from.
+-- Read positions of the partitions of the control bus.
 CREATE TABLE wsp_ready_position (
   topic       TEXT COLLATE "C" NOT NULL,
   partition   BIGINT NOT NULL,

@@ -1,24 +1,24 @@
--- What vacuum is to do with tables, by how they are used. The defaults wait for a fifth of a table to
--- change, which is too long for a table of a hundred million rows, and freeze rows late, all at once.
+-- Vacuum settings of the tables, by their usage. The defaults wait until a fifth of a table has
+-- changed, too long for a hundred million rows, and freeze rows late and all at once.
 
--- Rows that are changed a few times and then rest: room for the next version beside the first, and a
--- run after a twentieth has changed.
+-- Rows updated a few times: space for the next version on the same page, and a vacuum after a
+-- twentieth has changed.
 ALTER TABLE record_event SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 ALTER TABLE record SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 ALTER TABLE record_field SET (autovacuum_vacuum_scale_factor = 0.05);
 ALTER TABLE issued SET (autovacuum_vacuum_scale_factor = 0.05);
 
--- Queues: few rows at any time, of which many come and go.
+-- Queues: few rows at any time, often inserted and deleted.
 ALTER TABLE claim SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 ALTER TABLE retain_later SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Single rows that are changed by every commit that is about them.
+-- Rows updated by many commits.
 ALTER TABLE run SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 ALTER TABLE claim_head SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 ALTER TABLE gate SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Rows that are only added are frozen when vacuum first sees them: transactions are numbered with 32
--- bits, and a gate uses some for every group, so without this everything is read again every few days.
+-- Append-only rows are frozen by the first vacuum. Transaction ids have 32 bits and every batch
+-- uses some, so without this all tables would be read again every few days.
 ALTER TABLE admission SET (autovacuum_freeze_min_age = 0);
 ALTER TABLE effect_history SET (autovacuum_freeze_min_age = 0);
 ALTER TABLE record_told SET (autovacuum_freeze_min_age = 0);

@@ -1,5 +1,5 @@
--- The map is part of what names a row of a proximity file: two maps may begin at the same second, on
--- two servers. Only our own key is replaced, under any name; constraints of others stay.
+-- The map becomes part of the key of proximity rows: two maps may start at the same second on two
+-- servers. Only Admit's own key is replaced, under any name; other constraints stay.
 DO $$
 DECLARE
   made record;
@@ -25,7 +25,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- Raw names beside those without colour codes, where an event has them.
+-- Raw names in addition to those without colour codes, where an event has them.
 CREATE OR REPLACE VIEW player_comprehensive_stats AS
 SELECT f.record_id AS round_id,
        p.value ->> 'guid'      AS player_guid,
@@ -38,8 +38,8 @@ SELECT f.record_id AS round_id,
        coalesce(p.value ->> 'raw_name', p.value ->> 'name') AS raw_name
 FROM record_field f, json_array_elements(admit_list(admit_json(f.value))) p WHERE f.name = 'players';
 
--- The bits of a stats file's mask are the weapons of ET:Legacy in their order there; a bit that has
--- no name is shown as its number.
+-- The bits of the mask in a stats file are the weapons of ET:Legacy, in its order; a bit without a
+-- name is shown as its number.
 CREATE OR REPLACE VIEW weapon_comprehensive_stats AS
 SELECT f.record_id AS round_id,
        p.value ->> 'guid'      AS player_guid,

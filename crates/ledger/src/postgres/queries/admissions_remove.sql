@@ -1,2 +1,2 @@
--- Admissions go with their facts.
+-- Deletes admissions with their facts.
 DELETE FROM admission WHERE seq = ANY ($1::bigint[]) RETURNING door, seq;

@@ -1,6 +1,5 @@
--- Revisions or conflicts already kept under these keys with these very contents; the newest of each.
--- Where keys belong to principals, only of that principal: each has its own evidence. `at` is which of
--- the contents, counted from one.
+-- Newest stored revision or conflict per key and content. Where keys are scoped to principals, only of
+-- that principal, because each has its own evidence. `at` is the index of the content, from one.
 SELECT DISTINCT ON (w.at) w.at, a.seq
 FROM unnest($1::bytea[], $2::bytea[], $3::text[]) WITH ORDINALITY AS w(key, digest, principal, at)
 JOIN admission a ON a.key = w.key AND a.digest = w.digest

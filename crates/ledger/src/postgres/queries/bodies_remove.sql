@@ -1,2 +1,2 @@
--- Bodies go.
+-- Deletes bodies.
 DELETE FROM body WHERE seq = ANY ($1::bigint[]);

@@ -1,2 +1,2 @@
--- The raw body kept at a place.
+-- The raw body of a seq.
 SELECT bytes FROM body WHERE seq = $1;

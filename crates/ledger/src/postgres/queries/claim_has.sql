@@ -1,4 +1,4 @@
--- Which of these places belong to the stream.
+-- Those of these seqs that belong to the stream.
 SELECT seq FROM admission
 WHERE seq = ANY($2) AND door = $1
   AND verdict IN ('fresh', 'revision')

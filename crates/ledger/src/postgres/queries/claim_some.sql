@@ -1,4 +1,4 @@
--- Whether there is anything to claim; a lease that reaches beyond $3 holds nothing.
+-- Whether an entry can be claimed. A lease beyond $3 counts as expired.
 SELECT EXISTS (SELECT 1 FROM claim WHERE door = $1 AND expires_at <= $2)
     OR EXISTS (SELECT 1 FROM claim WHERE door = $1 AND expires_at > $3)
     OR EXISTS (SELECT 1 FROM admission a

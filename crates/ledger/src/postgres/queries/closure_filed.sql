@@ -1,2 +1,2 @@
--- The file of a closure is there.
+-- Marks the file of a closure as written.
 UPDATE run_closure SET is_filed = 1 WHERE platform_run_id = $1;

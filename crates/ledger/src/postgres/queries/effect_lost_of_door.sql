@@ -1,6 +1,6 @@
--- What a door had in flight in gates whose leases have ended, and outcomes without documents, in
--- ledger order after $2. Each half has an index; documented ambiguous effects may be many, and are
--- not scanned.
+-- Effects of a door in flight at gates whose leases have expired, and outcomes without documents, in
+-- ledger order after $2. Each half has an index; documented ambiguous effects may be many, and are not
+-- scanned.
 SELECT e.* FROM (
   SELECT * FROM effect f
   WHERE f.state <> 'done' AND f.state = 'in_flight' AND f.seq > $2 AND NOT EXISTS (

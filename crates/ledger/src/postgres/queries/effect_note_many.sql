@@ -1,4 +1,4 @@
--- The next lines of the histories of effects. One that is born has no lines to look for.
+-- Appends lines to the histories of effects. A new effect has no earlier lines.
 INSERT INTO effect_history (seq, n, at, attempt, what, epoch, who, why, evidence)
 SELECT u.seq,
        u.nth + CASE WHEN u.is_born THEN 0 ELSE

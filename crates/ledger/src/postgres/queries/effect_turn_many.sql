@@ -1,4 +1,4 @@
--- Steps. The reply is written once, when the first attempt is settled, and never again; kind and
+-- Updates the states of effects. The reply is written only when the first attempt is settled; kind and
 -- plan never change.
 UPDATE effect e
 SET state = u.state, attempt = u.attempt, epoch = u.epoch, evidence = u.evidence,

@@ -1,5 +1,5 @@
--- What is known of the admissions that claimed these keys. Key by key, so that each is looked for in
--- the one partition that can hold it.
+-- Admissions that claimed these keys. Looked up key by key, so that each search uses only the partition of
+-- its key.
 SELECT k.key, a.seq, a.digest, a.received_at, a.facts, a.principal
 FROM unnest($1::bytea[]) AS w(key)
 JOIN key_index k ON k.key = w.key

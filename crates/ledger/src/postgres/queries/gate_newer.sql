@@ -1,2 +1,2 @@
--- One row when another process has started under the name of this gate.
+-- One row if another process has started with the id of this gate.
 SELECT 1 FROM gate WHERE owner = $1 AND epoch > $2 LIMIT 1;

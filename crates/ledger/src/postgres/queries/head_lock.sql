@@ -1,2 +1,2 @@
--- The head of the ledger, locked: from here on this transaction is the only one that writes.
+-- Locks the head of the ledger, which makes this transaction the only writer.
 SELECT last_seq, admissions, sightings, keys, last_issued, given_back FROM head WHERE one FOR UPDATE;

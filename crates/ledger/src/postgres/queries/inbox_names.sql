@@ -1,2 +1,2 @@
--- What names the events at these places.
+-- Event ids of these seqs.
 SELECT seq, facts FROM admission WHERE seq = ANY($1);

@@ -1,4 +1,4 @@
--- Appends in place order, so the table grows at its right edge only.
+-- Inserts in seq order, so that the table only grows at its end.
 INSERT INTO admission (epoch, seq, door, principal, verdict, key, digest, received_at, attempt,
                        first, code, message, facts, happened_at)
 SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bytea[],

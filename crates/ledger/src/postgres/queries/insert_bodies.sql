@@ -1,2 +1,2 @@
--- The raw bodies, under the places of the admissions they belong to.
+-- Inserts raw bodies under the seqs of their admissions.
 INSERT INTO body (seq, bytes) SELECT * FROM unnest($1::bigint[], $2::bytea[]);

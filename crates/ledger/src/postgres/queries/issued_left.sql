@@ -1,4 +1,4 @@
--- The number after which gates that are gone may have left files unwritten, and the newest number.
+-- Number after which dead gates may have left files unwritten, and the newest number.
 SELECT coalesce((SELECT min(g.synced_to) FROM gate g
                  WHERE g.issued_to > g.synced_to AND NOT admit_lease_holds(g.alive_until, g.lease_ms)),
                 h.last_issued) AS synced_to,

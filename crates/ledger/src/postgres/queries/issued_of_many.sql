@@ -1,2 +1,2 @@
--- Everything that was issued about some admissions, in the order it was kept.
+-- Documents issued for some admissions, in the order of their numbers.
 SELECT * FROM issued WHERE of = ANY($1::bigint[]) ORDER BY n;

@@ -1,4 +1,4 @@
--- Documents, in the commit that decides them.
+-- Inserts documents, in the commit of their decisions.
 INSERT INTO issued (n, kind, run, id, identity, decision, reason, seq, of, event_id, event_type, at,
                     path, text, superseded_by, released_how, released_by, released_why, released_at,
                     epoch)

@@ -1,4 +1,4 @@
--- The number up to which every file is on stable storage, and the newest number.
+-- Number up to which all files are on stable storage, and the newest number.
 SELECT coalesce((SELECT min(g.synced_to) FROM gate g WHERE g.issued_to > g.synced_to),
                 h.last_issued) AS synced_to,
        h.last_issued AS newest

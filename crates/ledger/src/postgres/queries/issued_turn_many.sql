@@ -1,4 +1,4 @@
--- How documents stand that were kept before: void, let go, or neither again.
+-- Updates the state of stored documents: void, released, or open again.
 UPDATE issued i
 SET superseded_by = u.superseded_by, released_how = u.released_how, released_by = u.released_by,
     released_why = u.released_why, released_at = u.released_at

@@ -1,2 +1,2 @@
--- Who claimed this key.
+-- The seq that claimed this key.
 SELECT seq FROM key_index WHERE key = $1;

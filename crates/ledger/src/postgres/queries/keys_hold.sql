@@ -1,5 +1,5 @@
--- Something admitted later under the same key that is not due at $2 yet: while it is known, so must
--- the key be, or a copy of it would be admitted as fresh. The newest under each key.
+-- Newest later admission per key that does not expire before $2. The key must be retained as long as that
+-- admission, or a copy of it would be admitted as fresh.
 SELECT DISTINCT ON (w.at) w.at, a.received_at, a.happened_at
 FROM unnest($1::bytea[]) WITH ORDINALITY AS w(key, at)
 JOIN admission a ON a.key = w.key

@@ -1,5 +1,5 @@
--- As list.sql, for verdicts of the quarantine only: these are rare, and this spelling of the
--- condition lets the walk use the index that holds nothing else.
+-- Like list.sql, for quarantine verdicts only. These are rare; the condition is written so that the
+-- partial index is used.
 SELECT * FROM receipt
 WHERE seq > $4 AND seq <= $6
   AND ($1::text IS NULL OR door = $1)

@@ -1,2 +1,2 @@
--- One single value.
+-- Reads a single value.
 SELECT value FROM meta WHERE name = $1;

@@ -1,3 +1,3 @@
--- One single value, set.
+-- Sets a single value.
 INSERT INTO meta (name, value) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;

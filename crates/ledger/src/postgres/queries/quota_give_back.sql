@@ -1,4 +1,4 @@
--- The bodies of refusals go, so there is room for others.
+-- Returns the quota of refusals whose bodies are removed.
 UPDATE refusal_quota q SET bytes = greatest(0, q.bytes - g.bytes)
 FROM (SELECT a.door, a.principal, sum(octet_length(b.bytes))::bigint AS bytes
       FROM body b JOIN admission a ON a.seq = b.seq

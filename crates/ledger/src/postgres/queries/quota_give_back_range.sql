@@ -1,4 +1,4 @@
--- The same for the refusals in a range of places.
+-- The same for the refusals in a range of seqs.
 UPDATE refusal_quota q SET bytes = greatest(0, q.bytes - g.bytes)
 FROM (SELECT a.door, a.principal, sum(octet_length(b.bytes))::bigint AS bytes
       FROM admission a JOIN body b ON b.seq = a.seq

@@ -1,2 +1,2 @@
--- The receipt at one place.
+-- The receipt of one seq.
 SELECT * FROM receipt WHERE seq = $1;

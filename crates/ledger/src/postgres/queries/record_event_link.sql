@@ -1,4 +1,4 @@
--- Where events belong now.
+-- Updates the links of events.
 UPDATE record_event e
 SET number = t.number, state = t.state, link_status = t.link_status, reason_code = t.reason_code,
     confidence = t.confidence, record_id = t.record_id, link = t.link

@@ -1,2 +1,2 @@
--- Records that are no more: what opened them belongs to others. Their events keep their history.
+-- Deletes records whose opening events are now linked to others. The history of their events stays.
 DELETE FROM record WHERE record_id = ANY($1);

@@ -1,4 +1,4 @@
--- The same bytes refused before at these doors for the same producers and reasons; the first of each.
+-- The first stored refusal of the same bytes per door, producer and reason.
 SELECT DISTINCT ON (w.at) w.at, a.digest, a.seq
 FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[])
      WITH ORDINALITY AS w(digest, door, principal, code, at)

@@ -1,4 +1,4 @@
--- What a commit adds to runs; the first names a run into being.
+-- Adds the counters of a commit to runs; inserts a run with its first event.
 INSERT INTO run AS r (platform_run_id, state, opened_at, changed_at, deliveries, in_flight,
                       ambiguous, admit, duplicate, quarantine, superseded, released)
 SELECT u.run, 'open', u.at, u.at, u.deliveries, u.in_flight, u.ambiguous, u.admit, u.duplicate,

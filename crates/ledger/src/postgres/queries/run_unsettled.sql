@@ -1,5 +1,5 @@
--- Effects of a run that are not settled. The first condition is the one of the index. The database's
--- JSON cannot hold the character that is replaced.
+-- Unsettled effects of a run. The first condition is the one of the partial index. PostgreSQL's JSON
+-- cannot store the replaced character.
 SELECT e.state, count(*) AS count FROM effect e JOIN admission a ON a.seq = e.seq
 WHERE e.state <> 'done' AND e.state IN ('withheld', 'intended', 'in_flight', 'ambiguous')
   AND a.door = $1

@@ -1,2 +1,2 @@
--- One more migration is in.
+-- Records an applied migration.
 INSERT INTO admit_schema (version) VALUES ($1);

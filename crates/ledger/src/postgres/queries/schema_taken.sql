@@ -1,4 +1,4 @@
--- A foreign table with a name of ours.
+-- A foreign table with the name of a ledger table.
 SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n
   ON n.oid = c.relnamespace
 WHERE n.nspname = $1

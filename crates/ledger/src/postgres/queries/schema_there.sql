@@ -1,2 +1,2 @@
--- Whether the schema is there; creating one needs a right that a gate need not have.
+-- Whether the schema exists. Creating one needs a privilege that a gate may lack.
 SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1;

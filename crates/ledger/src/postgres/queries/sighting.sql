@@ -1,2 +1,2 @@
--- A copy, and what it is a copy of.
+-- A sighting with its admission.
 SELECT admission, received_at, attempt, other FROM sighting WHERE seq = $1;

@@ -1,4 +1,4 @@
--- How much there is. Counts come from counters and from the ends of tables, not from scanning them.
+-- Counts of the ledger, from counters and the ends of tables instead of scans.
 SELECT h.admissions, h.sightings, h.last_seq, h.keys,
        (SELECT received_at FROM admission ORDER BY seq LIMIT 1) AS oldest_at,
        (SELECT received_at FROM admission

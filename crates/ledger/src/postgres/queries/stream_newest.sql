@@ -1,4 +1,4 @@
--- The newest place of a stream.
+-- The newest seq of a stream.
 SELECT seq FROM admission
 WHERE door = $1
   AND verdict IN ('fresh', 'revision')

@@ -1,2 +1,2 @@
--- The earlier transactions of this gate are all accounted for.
+-- Deletes the tokens of this gate's resolved transactions.
 DELETE FROM claim_token WHERE epoch = $1 AND token <> $2;

@@ -1,2 +1,2 @@
--- Who put a token in.
+-- The transaction that stored a token.
 SELECT is_fence FROM claim_token WHERE token = $1;

@@ -1,5 +1,5 @@
--- Admissions after $1 and up to $2 with everything that must agree with them: the body, who holds
--- the key, and the admission they refer to.
+-- Admissions after $1 and up to $2 with the rows they must match: the body, the key claim, and the
+-- referenced admission.
 SELECT a.seq, a.door, a.principal, a.verdict, a.key, a.digest, a.received_at, a.attempt, a.first,
        a.code, a.facts, b.bytes AS body,
        (SELECT k.seq FROM key_index k WHERE k.key = a.key) AS claimed_by,

@@ -1,4 +1,4 @@
--- The b-trees of this schema, to be checked one by one.
+-- B-tree indexes of this schema.
 SELECT c.oid::bigint AS id, c.relname AS name
 FROM pg_index i
 JOIN pg_class c ON c.oid = i.indexrelid

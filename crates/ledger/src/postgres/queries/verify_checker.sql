@@ -1,4 +1,4 @@
--- Where the checker of indexes is installed, if it is, and whether this user may call it.
+-- Schema of the amcheck extension, if installed, and whether this user may call it.
 SELECT n.nspname::text AS schema,
        coalesce(has_schema_privilege(n.oid, 'USAGE')
                 AND has_function_privilege(p.oid, 'EXECUTE'), false) AS is_allowed

@@ -11,16 +11,16 @@ UNION ALL
 SELECT NULL, 'the closure of ' || run || ' is not what its row and its receipts give: ' || wrong
 FROM (
   SELECT c.platform_run_id AS run, CASE
-    WHEN c.said ->> 'state' IS DISTINCT FROM 'closed' THEN 'state'
-    WHEN c.said ->> 'closed_by' IS DISTINCT FROM c.begun_by THEN 'closed_by'
-    WHEN c.said ->> 'reason' IS DISTINCT FROM c.begun_why THEN 'reason'
-    WHEN left(c.said ->> 'closed_at_utc', 19) IS DISTINCT FROM
+    WHEN c.body ->> 'state' IS DISTINCT FROM 'closed' THEN 'state'
+    WHEN c.body ->> 'closed_by' IS DISTINCT FROM c.begun_by THEN 'closed_by'
+    WHEN c.body ->> 'reason' IS DISTINCT FROM c.begun_why THEN 'reason'
+    WHEN left(c.body ->> 'closed_at_utc', 19) IS DISTINCT FROM
          to_char(to_timestamp(c.closed_at / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
          THEN 'closed_at_utc'
-    WHEN (c.said #>> '{ingress,admit}')::numeric IS DISTINCT FROM c.admit THEN 'ingress.admit'
-    WHEN (c.said #>> '{ingress,duplicate}')::numeric > c.duplicate THEN 'ingress.duplicate'
-    WHEN (c.said #>> '{ingress,quarantine}')::numeric > c.quarantine THEN 'ingress.quarantine'
-    WHEN (c.said ->> 'deliveries')::numeric
+    WHEN (c.body #>> '{ingress,admit}')::numeric IS DISTINCT FROM c.admit THEN 'ingress.admit'
+    WHEN (c.body #>> '{ingress,duplicate}')::numeric > c.duplicate THEN 'ingress.duplicate'
+    WHEN (c.body #>> '{ingress,quarantine}')::numeric > c.quarantine THEN 'ingress.quarantine'
+    WHEN (c.body ->> 'deliveries')::numeric
          > (SELECT r.deliveries FROM run r WHERE r.platform_run_id = c.platform_run_id)
          THEN 'deliveries'
     WHEN c.admit IS DISTINCT FROM (SELECT coalesce(sum((o.value ->> 'admit')::numeric), 0)
@@ -31,7 +31,7 @@ FROM (
          THEN 'outputs'
   END AS wrong
   FROM (
-    SELECT k.*, CASE WHEN jsonb_typeof(k.said -> 'outputs') = 'object' THEN k.said -> 'outputs'
+    SELECT k.*, CASE WHEN jsonb_typeof(k.body -> 'outputs') = 'object' THEN k.body -> 'outputs'
                      ELSE '{}' END AS outputs,
            (SELECT count(*) FROM issued i WHERE i.run = k.platform_run_id AND i.kind = 'receipt'
             AND i.decision = 'ADMIT') AS admit,
@@ -39,7 +39,7 @@ FROM (
             AND i.decision = 'DUPLICATE') AS duplicate,
            (SELECT count(*) FROM issued i WHERE i.run = k.platform_run_id AND i.kind = 'receipt'
             AND i.decision = 'QUARANTINE') AS quarantine
-    FROM (SELECT r.*, replace(r.text, '\u0000', '\ufffd')::jsonb AS said FROM run_closure r
+    FROM (SELECT r.*, replace(r.text, '\u0000', '\ufffd')::jsonb AS body FROM run_closure r
           WHERE r.closed_at IS NOT NULL AND r.text IS NOT NULL) k
   ) c
 ) w WHERE wrong IS NOT NULL

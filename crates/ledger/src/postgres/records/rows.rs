@@ -107,12 +107,12 @@ fn drift(error: &Error) -> Option<String> {
 }
 
 /// Converts a cell to the type of its column.
-type Fitted = Option<String>;
+type ColumnText = Option<String>;
 
 /// Merges rows with the same key: columns that a later one leaves out keep the value of an earlier one.
-fn fitted(set: &RowSet<'_>) -> std::result::Result<Vec<Vec<Fitted>>, String> {
-    let mut rows: Vec<Vec<Fitted>> = Vec::with_capacity(set.rows.len());
-    let mut known: BTreeMap<Vec<Fitted>, usize> = BTreeMap::new();
+fn fitted(set: &RowSet<'_>) -> std::result::Result<Vec<Vec<ColumnText>>, String> {
+    let mut rows: Vec<Vec<ColumnText>> = Vec::with_capacity(set.rows.len());
+    let mut known: BTreeMap<Vec<ColumnText>, usize> = BTreeMap::new();
     for row in &set.rows {
         let (mut cells, mut key) = (Vec::with_capacity(row.len()), Vec::new());
         for ((name, _), cell) in set.table.columns.iter().zip(row) {
@@ -141,7 +141,7 @@ fn fitted(set: &RowSet<'_>) -> std::result::Result<Vec<Vec<Fitted>>, String> {
     Ok(rows)
 }
 
-fn text(cell: &Scalar) -> Fitted {
+fn text(cell: &Scalar) -> ColumnText {
     match cell {
         Scalar::Null => None,
         Scalar::Integer(whole) => Some(whole.to_string()),
@@ -150,7 +150,7 @@ fn text(cell: &Scalar) -> Fitted {
     }
 }
 
-fn number(cell: &Scalar) -> Fitted {
+fn number(cell: &Scalar) -> ColumnText {
     match cell {
         Scalar::Null => None,
         Scalar::Integer(whole) => Some(whole.to_string()),
@@ -166,7 +166,7 @@ fn number(cell: &Scalar) -> Fitted {
 }
 
 /// Normal form of a number, so that equal keys are equal texts.
-fn spelt(real: f64) -> Fitted {
+fn spelt(real: f64) -> ColumnText {
     real.is_finite().then(|| if real == 0.0 { "0".to_owned() } else { real.to_string() })
 }
 
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_becomes_what_its_column_takes() {
+    fn a_value_is_converted_to_the_type_of_its_column() {
         let number = |cell: Scalar| super::number(&cell);
         assert_eq!(number(Scalar::Text(" 7 ".to_owned())).as_deref(), Some("7"));
         assert_eq!(number(Scalar::Text("2.50".to_owned())).as_deref(), Some("2.5"));

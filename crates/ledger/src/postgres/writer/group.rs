@@ -13,7 +13,7 @@ use super::super::fault;
 use super::super::head_lock::{self, Position, TransactionStart};
 use super::super::retention;
 use super::super::write_op::{ErasedWriteOp, Tx};
-use super::{Prepared, Writer};
+use super::{PreparedBatch, Writer};
 use crate::common::commit_batch::CommitBatch;
 use crate::common::write_command::{Outcomes, rejected};
 
@@ -50,7 +50,7 @@ impl Writer {
         &mut self,
         conn: &Conn,
         group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
-    ) -> Result<Prepared, BatchError> {
+    ) -> Result<PreparedBatch, BatchError> {
         let mut poisoned: Vec<(usize, Fault)> = Vec::new();
         let (mut one_by_one, mut ops_alone) = (false, false);
         loop {
@@ -88,7 +88,7 @@ impl Writer {
         poisoned: &[(usize, Fault)],
         savepoints: Savepoints,
         group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
-    ) -> Result<Prepared, GroupError> {
+    ) -> Result<PreparedBatch, GroupError> {
         // Includes all waiting calls, and those that arrive while the lock is waited for.
         while group.next().is_some() {}
         let token = Token::draw()?;
@@ -119,7 +119,7 @@ impl Writer {
         if position != before {
             head_lock::put(conn, &position)?;
         }
-        Ok(Prepared { token, outcomes })
+        Ok(PreparedBatch { token, outcomes })
     }
 
     /// Begins the transaction: acquires the head lock, checks the lease and inserts the commit token.

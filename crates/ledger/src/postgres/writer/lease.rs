@@ -79,7 +79,7 @@ impl Epochs {
 
 /// The lease of this gate.
 #[derive(Debug)]
-pub(in super::super) struct Lease {
+pub(in super::super) struct GateLease {
     owner: String,
     is_named: bool,
     length: Duration,
@@ -90,7 +90,7 @@ pub(in super::super) struct Lease {
     shared: Arc<Epochs>,
 }
 
-impl Lease {
+impl GateLease {
     /// Takes the next epoch.
     pub(in super::super) fn take(conn: &Conn, options: &Options) -> Result<Self> {
         let Options { owner, lease: length, is_named, .. } = options;

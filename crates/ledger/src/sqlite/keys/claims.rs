@@ -14,13 +14,13 @@ pub(super) const PARTS: usize = 1 << 12;
 
 /// Map from key to the seq that claimed it.
 #[derive(Debug)]
-pub(super) struct Claims {
+pub(super) struct KeyClaims {
     parts: Vec<HashMap<Key, Seq, Seed>>,
     len: usize,
     last: Seq,
 }
 
-impl Default for Claims {
+impl Default for KeyClaims {
     fn default() -> Self {
         let seed = Seed::drawn();
         let parts = (0..PARTS).map(|_| HashMap::with_hasher(seed)).collect();
@@ -28,7 +28,7 @@ impl Default for Claims {
     }
 }
 
-impl Claims {
+impl KeyClaims {
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_hold_what_a_plain_map_holds_and_hand_it_out_in_order(
+        fn parts_behave_like_a_sorted_map(
             put in prop::collection::vec((any::<[u8; 2]>(), any::<u8>()), 0..200),
             others in prop::collection::vec((any::<[u8; 2]>(), any::<u8>()), 0..50),
         ) {
@@ -140,7 +140,7 @@ mod tests {
                 (bytes[0], bytes[1], bytes[31]) = (a, b, c);
                 Key::from_bytes(bytes)
             };
-            let (mut claims, mut plain) = (Claims::default(), BTreeMap::new());
+            let (mut claims, mut plain) = (KeyClaims::default(), BTreeMap::new());
             for (seq, parts) in (1..).map(Seq).zip(&put) {
                 claims.insert(key(*parts), seq);
                 plain.insert(key(*parts), seq);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_come_again_after_a_commit_that_failed_take_no_more_room() {
+    fn keys_added_again_after_a_failed_commit_use_no_more_space() {
         let mut rng = Rng::seeded(4);
         let mut filter = with_bytes_max(BYTES_MAX);
         let keys: Vec<Key> = (0..1_000).map(|_| random(&mut rng)).collect();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_the_memory_is_used_and_no_more() {
+    fn the_remaining_memory_is_used_and_not_exceeded() {
         let layer = LAYER_KEYS_MIN * BITS_PER_KEY / 8;
         let mut filter = with_bytes_max(3 * layer);
         let mut rng = Rng::seeded(3);

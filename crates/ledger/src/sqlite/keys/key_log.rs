@@ -110,7 +110,7 @@ mod tests {
 
     /// Runs of all lengths with gaps between them, random removals, compared with the view.
     #[test]
-    fn what_is_noted_and_not_forgotten_is_found_and_nothing_else() {
+    fn exactly_the_logged_keys_that_are_not_forgotten_are_found() {
         for seed in 1..=20 {
             println!("seed {seed}");
             let mut rng = Rng::seeded(seed);

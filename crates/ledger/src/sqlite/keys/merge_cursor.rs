@@ -13,7 +13,7 @@ use std::collections::{HashSet, VecDeque};
 use admit_core::{Key, Seq};
 use rusqlite::Connection;
 
-use super::claims::{Claims, PARTS, part_of};
+use super::claims::{KeyClaims, PARTS, part_of};
 use super::{ClaimError, pages};
 use crate::sqlite::queries;
 
@@ -107,7 +107,7 @@ impl MergeCursor {
     pub(super) fn merge(
         &mut self,
         conn: &Connection,
-        unmerged: &mut Claims,
+        unmerged: &mut KeyClaims,
         wanted: usize,
     ) -> Result<MergeStep, ClaimError> {
         let (mut merged, mut parts) = (0, 0);
@@ -132,7 +132,7 @@ impl MergeCursor {
     }
 
     /// Takes the next non-empty partition, or the last of a region; returns `false` if nothing is unmerged.
-    fn take(&mut self, unmerged: &mut Claims) -> bool {
+    fn take(&mut self, unmerged: &mut KeyClaims) -> bool {
         while unmerged.len() > 0 {
             let part = self.next;
             self.next = (part + 1) % PARTS;

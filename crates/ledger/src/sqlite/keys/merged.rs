@@ -18,7 +18,7 @@ use std::path::Path;
 use admit_core::{Key, Seq};
 use rusqlite::Connection;
 
-use super::claims::Claims;
+use super::claims::KeyClaims;
 use super::filter::KeyFilter;
 use super::merge_cursor::{MergeCursor, MergeStep};
 use super::recovery::read_unmerged;
@@ -39,7 +39,7 @@ const TRIM_MIN: usize = 16;
 #[derive(Debug)]
 pub(in crate::sqlite) struct MergedIndex {
     unmerged_max: usize,
-    unmerged: Claims,
+    unmerged: KeyClaims,
     cursor: MergeCursor,
     /// Rows of `key_log` up to here are merged and can be trimmed.
     floor: Seq,
@@ -68,7 +68,7 @@ impl MergedIndex {
         let cursor = MergeCursor::load(conn)?;
         let floor = cursor.floor();
         let newest: Option<u64> = conn.query_row(queries::KEY_LOG_LAST, [], |row| row.get(0))?;
-        let mut unmerged = Claims::default();
+        let mut unmerged = KeyClaims::default();
         unmerged.reach(cursor.newest());
         read_unmerged(path, floor, Seq(newest.unwrap_or(0)), |key, seq| {
             if !cursor.is_merged(&key, seq) {

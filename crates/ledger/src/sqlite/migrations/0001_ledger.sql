@@ -1,21 +1,21 @@
--- The ledger as it is born: admissions in arrival order, their bodies beside them, sightings of
--- copies, the key index, projected documents. Times are milliseconds since the Unix epoch, UTC.
+-- The first schema: admissions in arrival order, bodies, sightings of copies, the key index,
+-- projected documents. Times are milliseconds since the Unix epoch, UTC.
 
--- Single values: the ledger's tag, the last place given out, how far the key index has come.
+-- Single values: the tag of the ledger, the last assigned seq, the progress of the key index.
 CREATE TABLE meta (
   name  TEXT PRIMARY KEY,
   value INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Each start of a gate is an epoch; what it admits carries the epoch's number, so that many gates
--- can share a ledger and the work of a dead one is distinguished from that of a live one.
+-- Each start of a gate is an epoch, whose number its admissions carry. This distinguishes the work
+-- of dead gates from that of live ones.
 CREATE TABLE gate (
   epoch      INTEGER PRIMARY KEY,
   owner      TEXT NOT NULL,
   started_at INTEGER NOT NULL
 );
 
--- Everything that was kept, one row per verdict that keeps content, in ledger order.
+-- Admissions: one row per verdict with content, in ledger order.
 CREATE TABLE admission (
   seq         INTEGER PRIMARY KEY,  -- the place; receipt id = rcp-<tag>-<seq>
   epoch       INTEGER NOT NULL,     -- which start of which gate admitted it
@@ -32,18 +32,19 @@ CREATE TABLE admission (
   facts       TEXT NOT NULL         -- the contract's part of the receipt, JSON
 );
 
--- Only what needs finding by content is indexed, so that the hot path appends and nothing else.
+-- Indexes only for lookups by content, so that the hot path only appends.
 CREATE INDEX admission_again ON admission (key, seq) WHERE verdict IN ('revision', 'conflict');
 CREATE INDEX admission_refused ON admission (digest, seq) WHERE verdict = 'refused';
 CREATE INDEX admission_quarantine ON admission (seq) WHERE verdict IN ('conflict', 'refused');
 
--- The raw bodies, apart from the facts: they are large, and retention removes them first.
+-- Raw bodies, stored separately from the facts because they are large and retention removes them
+-- first.
 CREATE TABLE body (
   seq   INTEGER PRIMARY KEY,
   bytes BLOB NOT NULL
 );
 
--- One narrow row per copy that came after an admission (or after a kept refusal).
+-- Sightings: one narrow row per copy of an admission or of a stored refusal.
 CREATE TABLE sighting (
   seq         INTEGER PRIMARY KEY,
   admission   INTEGER NOT NULL,     -- what it is a copy of
@@ -53,7 +54,7 @@ CREATE TABLE sighting (
 );
 CREATE INDEX sighting_of ON sighting (admission, seq);
 
--- Which admission claimed a key. UNIQUE on the full key: a violation stops the gate.
+-- The admission that claimed each key. UNIQUE on the full key: a violation stops the gate.
 CREATE TABLE key_index (
   key BLOB PRIMARY KEY,
   seq INTEGER NOT NULL
@@ -65,7 +66,7 @@ CREATE TABLE key_log (
   key BLOB NOT NULL
 );
 
--- Documents that projections keep, changed only in the commit of the event that changes them.
+-- Documents of projections, changed only in the commit of the event that changes them.
 CREATE TABLE document (
   projection TEXT NOT NULL,
   entity     TEXT NOT NULL,
@@ -74,7 +75,7 @@ CREATE TABLE document (
   PRIMARY KEY (projection, entity)
 ) WITHOUT ROWID;
 
--- What is kept of refusals, so that a quota can hold without counting rows.
+-- Totals of stored refusals, so that the quota needs no counting of rows.
 CREATE TABLE refusal_quota (
   door      TEXT NOT NULL,
   principal TEXT NOT NULL,
@@ -83,7 +84,7 @@ CREATE TABLE refusal_quota (
   PRIMARY KEY (door, principal)
 ) WITHOUT ROWID;
 
--- An admission with what its sightings add up to: the receipt as it stands now.
+-- The current receipt: an admission with the totals of its sightings.
 CREATE VIEW receipt AS
 SELECT a.seq, a.door, a.principal, a.verdict, a.key, a.digest, a.received_at, a.attempt, a.first,
        a.code, a.message, a.facts,
@@ -94,7 +95,7 @@ SELECT a.seq, a.door, a.principal, a.verdict, a.key, a.digest, a.received_at, a.
                  ORDER BY s.seq DESC LIMIT 1), a.attempt) AS last_attempt
 FROM admission a;
 
--- The pixel-control contract's receipt, under the names its readers know.
+-- Receipts of the pixel-control contract, with the column names of its readers.
 CREATE VIEW pixel_receipts AS
 SELECT json_extract(facts, '$.dedupe_key')      AS dedupe_key,
        principal                                AS dedupe_scope,

@@ -1,21 +1,21 @@
--- Streams can be read in order and claimed; what is too old can go.
+-- Streams: reading in order, claims, and retention.
 
--- When the event happened by its producer's clock; only with it may a key be forgotten.
+-- Event time by the producer's clock; a key is only forgotten if it is known.
 ALTER TABLE admission ADD COLUMN happened_at INTEGER;
 
--- The order of each stream. Other doors are not in it, so it costs them nothing.
+-- Order of each stream. Partial, so that it costs other doors nothing.
 CREATE INDEX admission_stream ON admission (door)
 WHERE (door = 'skyra' OR (door >= 'events/' AND door < 'events0'))
   AND verdict IN ('fresh', 'revision');
 
--- How far the consumers of a stream are: everything up to head was handed out at least once.
+-- Progress of the consumers of a stream: every entry up to head was claimed at least once.
 CREATE TABLE claim_head (
   door TEXT PRIMARY KEY,
   head INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- What was handed out and is not finished. A place up to the head without a row here is finished,
--- so what is done leaves nothing behind.
+-- Claimed entries that are not finished. An entry up to the head without a row here is finished, so
+-- finished entries use no space.
 CREATE TABLE claim (
   door       TEXT NOT NULL,
   seq        INTEGER NOT NULL,
@@ -27,7 +27,7 @@ CREATE TABLE claim (
 ) WITHOUT ROWID;
 CREATE INDEX claim_free ON claim (door, expires_at);
 
--- What was finished with another word than "done".
+-- Entries finished with another status than "done".
 CREATE TABLE claim_finished (
   door        TEXT NOT NULL,
   seq         INTEGER NOT NULL,
@@ -37,7 +37,7 @@ CREATE TABLE claim_finished (
   PRIMARY KEY (door, seq)
 ) WITHOUT ROWID;
 
--- What retention has passed by and must look at again.
+-- Admissions that retention skipped and must check again.
 CREATE TABLE retain_later (
   due_at INTEGER NOT NULL,
   seq    INTEGER NOT NULL,

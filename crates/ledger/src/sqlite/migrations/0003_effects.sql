@@ -1,5 +1,6 @@
--- Effects: what admissions cause outside the ledger. The row is born in the commit of its admission;
--- every step after that is a commit of its own. Times are milliseconds since the Unix epoch, UTC.
+-- Effects: actions of admissions outside the ledger. The row is inserted in the commit of its
+-- admission; every later step is a separate commit. Times are milliseconds since the Unix epoch,
+-- UTC.
 
 CREATE TABLE effect (
   seq          INTEGER PRIMARY KEY,  -- the admission it belongs to
@@ -14,10 +15,10 @@ CREATE TABLE effect (
   changed_at   INTEGER NOT NULL
 );
 
--- Most effects are done, and they are never looked up by state.
+-- Most effects are done, and never looked up by state.
 CREATE INDEX effect_state ON effect (state, seq) WHERE state <> 'done';
 
--- Every step that was ever taken; rows are only added.
+-- History of all steps; append-only.
 CREATE TABLE effect_history (
   seq      INTEGER NOT NULL,
   n        INTEGER NOT NULL,         -- 1, 2, 3 … for each effect
@@ -31,7 +32,7 @@ CREATE TABLE effect_history (
   PRIMARY KEY (seq, n)
 ) WITHOUT ROWID;
 
--- Intents as their readers know them.
+-- Intents, with the column names of their readers.
 CREATE VIEW intents AS
 SELECT a.seq,
        json_extract(a.facts, '$.idempotency_key') AS idempotency_key,

@@ -1,6 +1,6 @@
--- Documents that a contract hands out (receipts, quarantine records, governance notes) and the runs
--- they belong to. The text is kept in the commit that decides; files elsewhere are copies of it.
--- Times are milliseconds since the Unix epoch, UTC.
+-- Documents issued by a contract (receipts, quarantine records, governance notes) and their runs.
+-- The text is stored in the commit of the decision; files are copies of it. Times are milliseconds
+-- since the Unix epoch, UTC.
 
 CREATE TABLE issued (
   n             INTEGER PRIMARY KEY, -- in the order they were kept
@@ -25,13 +25,13 @@ CREATE TABLE issued (
   released_at   INTEGER
 );
 
--- One id stands for one document of its kind in its run. The id comes first, for look-ups.
+-- An id is unique per kind and run. The id comes first, for lookups.
 CREATE UNIQUE INDEX issued_id ON issued (id, run, kind);
 CREATE INDEX issued_of ON issued (of) WHERE of IS NOT NULL;
 CREATE INDEX issued_quarantine ON issued (run, n) WHERE kind = 'quarantine';
 CREATE INDEX issued_unwritten ON issued (n) WHERE is_unwritten <> 0;
 
--- A run exists once an envelope names it. Its counters move in the commits that they count.
+-- A run exists once an envelope names it. Its counters are updated in the commits that they count.
 CREATE TABLE run (
   platform_run_id TEXT PRIMARY KEY,
   state           TEXT NOT NULL,     -- open, closing, closed
@@ -47,7 +47,7 @@ CREATE TABLE run (
   released        INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- The state of the ingestion gate under the names that its readers know.
+-- State of the ingestion gate, with the column names of its readers.
 CREATE VIEW ig_admissions AS
 SELECT json_extract(a.facts, '$.dedupe_key')      AS dedupe_key,
        CASE e.state WHEN 'in_flight' THEN 'PUBLISH_IN_FLIGHT' WHEN 'done' THEN 'ADMITTED'

@@ -1,5 +1,5 @@
--- Scenario runs: which run a key stands for, who leads it, and what its leader has kept. Only the
--- scenario runner writes here. Times are milliseconds since the Unix epoch, UTC.
+-- Scenario runs: their equivalence keys, leases and documents. Only the scenario runner writes
+-- here. Times are milliseconds since the Unix epoch, UTC.
 
 CREATE TABLE sr_run_equivalence (
   run_equivalence_key TEXT PRIMARY KEY,
@@ -29,11 +29,11 @@ CREATE TABLE sr_run (
   turned_at       INTEGER NOT NULL  -- since when it stands so
 ) WITHOUT ROWID;
 
--- Runs that need work: few of all.
+-- Unfinished runs, which are few.
 CREATE INDEX sr_run_unfinished ON sr_run (run_id)
   WHERE shown < version OR state NOT IN ('READY', 'FAILED', 'QUARANTINED');
 
--- Plan, facts, signal: written once. Their files are copies.
+-- Plan, facts and signal: immutable. Their files are copies.
 CREATE TABLE sr_run_document (
   run_id TEXT NOT NULL,
   kind   TEXT NOT NULL,
@@ -43,7 +43,7 @@ CREATE TABLE sr_run_document (
   PRIMARY KEY (run_id, kind)
 ) WITHOUT ROWID;
 
--- The record of a run: appended, each event once.
+-- Events of a run: append-only, each event once.
 CREATE TABLE sr_run_event (
   n        INTEGER PRIMARY KEY,
   run_id   TEXT NOT NULL,
@@ -52,8 +52,8 @@ CREATE TABLE sr_run_event (
   UNIQUE (run_id, event_id)
 );
 
--- What was published about a run on the control bus. In flight is written before the first byte
--- leaves; an unknown outcome stays unknown until an operator emits it again.
+-- Publications of a run on the control bus. In flight is committed before the first byte is sent;
+-- an unknown outcome stays unknown until an operator publishes again.
 CREATE TABLE sr_publication (
   run_id     TEXT NOT NULL,
   attempt    INTEGER NOT NULL,

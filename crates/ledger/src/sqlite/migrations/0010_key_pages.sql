@@ -1,16 +1,16 @@
--- Keys in bulk. From here on a row of key_log holds the keys of a run of places, 32 bytes each: the first
--- is claimed by seq, the next by seq + 1, and so on. Rows of one key, as before, are equivalent.
+-- Keys in bulk. From this version on, a row of key_log has the keys of consecutive seqs, 32 bytes
+-- each: the first is claimed by seq, the next by seq + 1, and so on. Older rows with one key have
+-- the same form.
 
--- Merged claims, in the order of their keys: a key of 32 bytes and the place that claimed it, in 6, each
--- with the highest byte first. A row holds the keys that begin like first (the first 63 bits of a key as
--- a number) or later, up to where the next row begins.
+-- Merged claims in key order: a key of 32 bytes and its seq in 6 bytes, both big-endian. A row has
+-- the keys from first (the first 63 bits of a key as a number) up to the first of the next row.
 CREATE TABLE key_page (
   first  INTEGER PRIMARY KEY,
   claims BLOB NOT NULL
 );
 
--- The claims of a region of the keys, which is those with the same first byte, are in key_page up to this
--- place. Later ones may be there too.
+-- Progress per region of keys, which is those with the same first byte: key_page has all claims up
+-- to this seq, and maybe later ones.
 CREATE TABLE key_region (
   region    INTEGER PRIMARY KEY,
   merged_to INTEGER NOT NULL
@@ -24,8 +24,7 @@ SELECT region, coalesce((SELECT value FROM meta WHERE name = 'key_watermark'), 0
 
 DELETE FROM meta WHERE name IN ('key_watermark', 'key_sealed_last', 'key_sealed_to');
 
--- Every claimed key, wherever it is by now: in key_index, in key_page, or noted in key_log until it is
--- merged.
+-- All claimed keys, from key_index, key_page and the unmerged part of key_log.
 CREATE VIEW claimed_key AS
 WITH RECURSIVE
 merged (first, n) AS (

@@ -1,5 +1,5 @@
--- Nothing is last seen before it was first seen: of two copies that race, the one that came first may be
--- recorded second, and clocks are set back.
+-- last_seen_at is never before first_seen_at, although concurrent copies may be recorded in another
+-- order and clocks may be set back.
 DROP VIEW receipt;
 CREATE VIEW receipt AS
 SELECT a.seq, a.door, a.principal, a.verdict, a.key, a.digest, a.received_at, a.attempt, a.first,

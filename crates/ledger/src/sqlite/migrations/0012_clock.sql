@@ -1,5 +1,5 @@
--- Who vouched for a clock that was ahead of trusted time, so that retention goes on (see
--- docs/operations.md). A person's decision, so it is never removed.
+-- Operators' confirmations of a clock ahead of trusted time, after which retention resumes (see
+-- docs/operations.md). Never removed.
 CREATE TABLE clock_confirmation (
   id           INTEGER PRIMARY KEY,
   confirmed_at INTEGER NOT NULL,     -- what the clock showed
@@ -8,5 +8,5 @@ CREATE TABLE clock_confirmation (
   reason       TEXT
 );
 
--- The quota of refusals counts their rows too; what was counted so far were bodies alone.
+-- The quota of refusals counts their rows too, not only their bodies as before.
 UPDATE refusal_quota SET bytes = bytes + rows * 320;

@@ -1,7 +1,7 @@
--- The map is part of what names a row of a proximity file: two maps may begin at the same second, on
--- two servers. SQLite cannot change the key of a table, so each is made again with its rows. It is
--- not renamed, because views of others that name it would be in the way of that; their indexes and
--- triggers on it go. The names of weapons and of players in the views of the stats files come below.
+-- The map becomes part of the key of proximity rows: two maps may start at the same second on two
+-- servers. SQLite cannot change the key of a table, so each table is recreated with its rows. It is
+-- not renamed, because foreign views that name it would prevent that; foreign indexes and triggers
+-- on it are lost. The views with the names of weapons and players follow below.
 
 CREATE TEMP TABLE kept_rows AS SELECT * FROM combat_engagement;
 DROP TABLE combat_engagement;
@@ -118,7 +118,7 @@ SELECT session_date, round_number, round_start_unix, grid_x, grid_y, coalesce(ma
 FROM kept_rows;
 DROP TABLE temp.kept_rows;
 
--- Raw names beside those without colour codes, where an event has them.
+-- Raw names in addition to those without colour codes, where an event has them.
 DROP VIEW player_comprehensive_stats;
 CREATE VIEW player_comprehensive_stats AS
 SELECT f.record_id AS round_id,
@@ -132,8 +132,8 @@ SELECT f.record_id AS round_id,
        coalesce(json_extract(p.value, '$.raw_name'), json_extract(p.value, '$.name')) AS raw_name
 FROM record_field f, json_each(f.value) p WHERE f.name = 'players';
 
--- The bits of a stats file's mask are the weapons of ET:Legacy in their order there; a bit that has
--- no name is shown as its number.
+-- The bits of the mask in a stats file are the weapons of ET:Legacy, in its order; a bit without a
+-- name is shown as its number.
 DROP VIEW weapon_comprehensive_stats;
 CREATE VIEW weapon_comprehensive_stats AS
 SELECT f.record_id AS round_id,

@@ -1,2 +1,2 @@
--- An admission goes with its facts.
+-- Deletes an admission with its facts.
 DELETE FROM admission WHERE seq = ?1 RETURNING door;

@@ -1,2 +1,2 @@
--- How large a body is, without reading it.
+-- Size of a body, without reading it.
 SELECT length(bytes) FROM body WHERE seq = ?1;

@@ -1,2 +1,2 @@
--- A body goes.
+-- Deletes a body.
 DELETE FROM body WHERE seq = ?1;

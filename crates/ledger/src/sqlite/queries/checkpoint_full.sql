@@ -1,2 +1,2 @@
--- Copies everything from the log into the file and syncs it; readers of the newest state may stay.
+-- Full checkpoint: copies the whole WAL and syncs the file; readers of the newest state do not block it.
 PRAGMA wal_checkpoint(FULL);

@@ -1,2 +1,2 @@
--- Copies what it can from the log into the file without holding anyone up.
+-- Passive checkpoint: copies as much of the WAL as possible without blocking.
 PRAGMA wal_checkpoint(PASSIVE);

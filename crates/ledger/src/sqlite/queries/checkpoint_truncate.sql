@@ -1,2 +1,2 @@
--- Copies everything from the log into the file, syncs it and empties the log.
+-- Truncating checkpoint: copies the whole WAL, syncs the file and truncates the WAL.
 PRAGMA wal_checkpoint(TRUNCATE);

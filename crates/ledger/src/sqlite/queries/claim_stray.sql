@@ -1,4 +1,4 @@
--- What is held by leases that reach beyond ?2, further than any lease may: a wrong clock wrote them.
+-- Leases that expire after ?2, beyond the maximum duration: a wrong clock wrote them.
 SELECT c.seq, c.attempt, coalesce(length(b.bytes), 0)
 FROM claim c LEFT JOIN body b ON b.seq = c.seq
 WHERE c.door = ?1 AND c.expires_at > ?2

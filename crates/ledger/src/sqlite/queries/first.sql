@@ -1,2 +1,2 @@
--- What is known of the admission that claimed a key.
+-- The admission that claimed a key.
 SELECT digest, received_at, facts, principal FROM admission WHERE seq = ?1;

@@ -1,2 +1,2 @@
--- A gate starts: the next epoch is its own.
+-- Starts a gate with the next epoch.
 INSERT INTO gate (owner, started_at) VALUES (?1, ?2) RETURNING epoch;

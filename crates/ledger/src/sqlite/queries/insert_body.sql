@@ -1,2 +1,2 @@
--- The raw body, under the place of the admission it belongs to.
+-- Inserts a raw body under the seq of its admission.
 INSERT INTO body (seq, bytes) VALUES (?1, ?2);

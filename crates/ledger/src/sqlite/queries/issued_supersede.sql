@@ -1,2 +1,2 @@
--- The event was admitted after all.
+-- Marks a quarantine as void, because its event was admitted later.
 UPDATE issued SET superseded_by = ?2 WHERE n = ?1;

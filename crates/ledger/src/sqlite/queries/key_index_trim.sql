@@ -1,2 +1,2 @@
--- Claims of the plain index that are in pages now.
+-- Deletes claims of the plain index that were moved to pages.
 DELETE FROM key_index WHERE key <= ?1;

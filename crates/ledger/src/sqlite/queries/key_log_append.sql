@@ -1,2 +1,2 @@
--- Notes claims that are not merged yet: a run of keys from this place on.
+-- Appends unmerged claims to the key log: a sequence of keys from this seq on.
 INSERT INTO key_log (seq, key) VALUES (?1, ?2);

@@ -1,2 +1,2 @@
--- The run of noted claims that a place would be in.
+-- The key log entry whose range contains a seq.
 SELECT seq, key FROM key_log WHERE seq <= ?1 ORDER BY seq DESC LIMIT 1;

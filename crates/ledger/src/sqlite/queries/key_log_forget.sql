@@ -1,2 +1,2 @@
--- Forgets a run of noted claims.
+-- Deletes a key log entry.
 DELETE FROM key_log WHERE seq = ?1;

@@ -1,2 +1,2 @@
--- Where the newest run begins that is not forgotten here.
+-- First seq of the newest key log entry.
 SELECT max(seq) FROM key_log;

@@ -1,2 +1,2 @@
--- Forgets noted claims that are merged, a slice at a time: everything before a place.
+-- Deletes a slice of merged key log entries: those before a seq.
 DELETE FROM key_log WHERE seq < ?1;

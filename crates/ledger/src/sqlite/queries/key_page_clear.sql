@@ -1,2 +1,2 @@
--- Merged claims that the plain index has taken over.
+-- Deletes pages of merged claims that were moved to the plain index.
 DELETE FROM key_page;

@@ -1,2 +1,2 @@
--- How far each region of the keys is merged.
+-- The seq up to which each region of keys is merged.
 SELECT region, merged_to FROM key_region;

@@ -1,3 +1,3 @@
--- One single value, counted up.
+-- Increments a single value.
 INSERT INTO meta (name, value) VALUES (?1, ?2)
 ON CONFLICT (name) DO UPDATE SET value = value + excluded.value;

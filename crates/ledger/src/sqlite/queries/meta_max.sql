@@ -1,3 +1,3 @@
--- One single value that only grows.
+-- Raises a single value that never decreases.
 INSERT INTO meta (name, value) VALUES (?1, ?2)
 ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value);

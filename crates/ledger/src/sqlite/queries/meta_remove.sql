@@ -1,2 +1,2 @@
--- One single value, unset.
+-- Removes a single value.
 DELETE FROM meta WHERE name = ?1;

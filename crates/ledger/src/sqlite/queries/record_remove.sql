@@ -1,2 +1,2 @@
--- A record that is no more: what opened it belongs to another one. Its events keep their history.
+-- Deletes a record whose opening event is now linked to another one. The history of its events stays.
 DELETE FROM record WHERE record_id = ?1;

@@ -1,4 +1,4 @@
--- What a commit adds to a run; the first names it into being.
+-- Adds the counters of a commit to a run; inserts the run with its first event.
 INSERT INTO run (platform_run_id, state, opened_at, changed_at, deliveries, in_flight, ambiguous,
                  admit, duplicate, quarantine, superseded, released)
 VALUES (?1, 'open', ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)

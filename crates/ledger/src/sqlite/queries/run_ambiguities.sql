@@ -1,5 +1,5 @@
--- Effects of a run that were ambiguous at some time, by what a person found out: few of all there are.
--- An ambiguity always leaves a quarantine record, which is what is indexed by run.
+-- Effects of a run that were ambiguous at some time, by the operator's finding. Found through their
+-- quarantine records, which are indexed by run.
 SELECT count(*) FILTER (WHERE EXISTS (SELECT 1 FROM effect_history h
                          WHERE h.seq = a.seq AND h.what = 'done' AND h.who IS NOT NULL)) AS found,
        count(*) FILTER (WHERE EXISTS (SELECT 1 FROM effect_history h

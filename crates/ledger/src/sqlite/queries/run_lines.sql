@@ -1,4 +1,4 @@
--- Receipts of a run in the order they were kept, after ?2, as far as an account needs them.
+-- Receipts of a run in the order of their numbers, after ?2, with the columns of a run report.
 SELECT n, id, decision, reason, event_type, path, is_unwritten, superseded_by, released_how,
        CAST(json_extract(text, '$.producer') AS TEXT)        AS producer,
        CAST(json_extract(text, '$.scenario_run_id') AS TEXT) AS scenario_run,

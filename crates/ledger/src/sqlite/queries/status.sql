@@ -1,4 +1,4 @@
--- How much there is. Counts come from counters and from the ends of tables, not from scanning them.
+-- Counts of the ledger, from counters and the ends of tables instead of scans.
 SELECT (SELECT value FROM meta WHERE name = 'admissions'),
        (SELECT value FROM meta WHERE name = 'sightings'),
        (SELECT value FROM meta WHERE name = 'last_seq'),

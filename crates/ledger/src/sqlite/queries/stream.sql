@@ -1,5 +1,5 @@
--- A stream after ?2, in ledger order. The literal conditions are those of the index, which is used
--- only when they are repeated.
+-- Entries of a stream after ?2, in ledger order. The literal conditions are those of the partial index,
+-- which is used only if they are repeated.
 SELECT a.seq, a.key, a.verdict, a.principal, a.received_at, a.facts, b.bytes
 FROM admission a LEFT JOIN body b ON b.seq = a.seq
 WHERE a.door = ?1 AND a.seq > ?2

@@ -1,4 +1,4 @@
--- Whether a place belongs to a stream.
+-- Whether a seq belongs to a stream.
 SELECT 1 FROM admission
 WHERE seq = ?2 AND door = ?1
   AND verdict IN ('fresh', 'revision')

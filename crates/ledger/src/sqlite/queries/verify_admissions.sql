@@ -1,5 +1,5 @@
--- Admissions after ?1 and up to ?2 with everything that must agree with them: the body, the key
--- that is noted for the place, and the admission they refer to.
+-- Admissions after ?1 and up to ?2 with the rows they must match: the body, the logged key, and the
+-- referenced admission.
 SELECT a.seq, a.door, a.principal, a.verdict, a.key, a.digest, a.received_at, a.attempt, a.first,
        a.code, a.facts, b.bytes AS body,
        (SELECT nullif(substr(l.key, 1 + 32 * (a.seq - l.seq), 32), x'') FROM key_log l

@@ -1,5 +1,5 @@
--- Rows of the inbox after the place ?1, with the matching columns of their admissions and claims.
--- No upper bound: a foreign row may have any place.
+-- Inbox rows after the rowid ?1, with the matching columns of their admissions and claims. No upper bound:
+-- a foreign row may have any rowid.
 SELECT i.rowid AS seq, i.event_id, i.status, i.received_at, i.last_updated_at,
        coalesce(a.verdict = 'fresh' AND a.door = 'skyra', 0) AS is_ours,
        a.received_at AS admitted_at, a.facts, c.expires_at, c.lease IS NOT NULL AS is_held, c.seq IS NOT NULL AS is_claimed,

@@ -1,4 +1,4 @@
--- Pages of merged claims after the one that begins at ?1, each with where the next one begins.
+-- Pages of merged claims after the one that begins at ?1, each with the start of the next page.
 SELECT first, claims,
        (SELECT n.first FROM key_page n WHERE n.first > p.first ORDER BY n.first LIMIT 1) AS next
 FROM key_page p WHERE p.first > ?1 ORDER BY p.first LIMIT ?2;

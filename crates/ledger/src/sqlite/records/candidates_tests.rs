@@ -1,4 +1,4 @@
-//! However crowded a group is, an arrival reads a bounded number of rows.
+//! Linking an event reads a bounded number of rows, however large its group is.
 
 use admit_core::Key;
 use admit_core::entity::{

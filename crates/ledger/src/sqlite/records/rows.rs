@@ -39,7 +39,7 @@ fn write(conn: &Connection, set: &RowSet<'_>) -> rusqlite::Result<Option<String>
     for row in &set.rows {
         let columns = row.len();
         for (place, cell) in row.iter().enumerate() {
-            statement.raw_bind_parameter(place + 1, Bound(cell))?;
+            statement.raw_bind_parameter(place + 1, BoundScalar(cell))?;
         }
         statement.raw_bind_parameter(columns + 1, set.event.received_at.0)?;
         statement.raw_bind_parameter(columns + 2, &set.link.record_id)?;
@@ -85,9 +85,9 @@ pub(super) fn seen(conn: &Connection, table: &Table, seq: Seq, at: Millis) -> ru
 }
 
 /// Converts a cell for SQLite.
-struct Bound<'a>(&'a Scalar);
+struct BoundScalar<'a>(&'a Scalar);
 
-impl ToSql for Bound<'_> {
+impl ToSql for BoundScalar<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self.0 {
             Scalar::Null => ValueRef::Null,

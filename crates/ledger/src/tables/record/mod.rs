@@ -27,7 +27,7 @@ statements! {
     shared EVENT_SEEN "record_event_seen";
     shared FIELD_SEEN "record_field_seen";
     shared OPEN "record_open";
-    each TOLD "record_told";
+    each INPUT "record_input";
 }
 
 static RELEASE_ROWS: Statement =
@@ -171,7 +171,7 @@ impl<D: RowTables> Tables for RecordTables<'_, D> {
 
     fn fields(&mut self, seqs: &[Seq]) -> Result<Vec<(Seq, EventFields)>, D::Error> {
         let seqs = ints(seqs.iter().map(|seq| seq.0));
-        let rows = self.db.query(&TOLD, params![&seqs])?;
+        let rows = self.db.query(&INPUT, params![&seqs])?;
         let fields =
             |row: &D::Row| Ok((row.seq("seq")?, EventFields::from_stored(row.text("fields")?)));
         rows.iter().map(fields).collect()

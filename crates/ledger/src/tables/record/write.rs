@@ -1,6 +1,6 @@
 //! Writes of records as calls: one round trip on PostgreSQL.
 
-use crate::common::records::{Drift, LinkRow, NewEvent, NewRecord, Step, Write};
+use crate::common::records::{Drift, HistoryRow, LinkRow, NewEvent, NewRecord, Write};
 use crate::db::{Call, Param, Statement, row, statements};
 
 statements! {
@@ -14,7 +14,7 @@ statements! {
     each HISTORY_ADD "record_history_add";
     shared PUT "record_put";
     each REMOVE "record_remove";
-    shared TOLD_PUT "record_told_put";
+    shared INPUT_PUT "record_input_put";
 }
 
 /// A call with its own parameters.
@@ -90,7 +90,7 @@ fn event<'a>(new: &'a NewEvent<'_>) -> Vec<PlannedCall<'a>> {
         link_text,
     ];
     vec![
-        PlannedCall::one(&TOLD_PUT, row![event.seq, event.fields.as_str()]),
+        PlannedCall::one(&INPUT_PUT, row![event.seq, event.fields.as_str()]),
         PlannedCall::one(&EVENT_INSERT, row),
     ]
 }
@@ -146,8 +146,8 @@ fn relink<'a>(links: &'a [LinkRow<'_>]) -> PlannedCall<'a> {
 }
 
 /// Appends history rows; each gets its event's next step number.
-fn step<'a>(steps: &'a [Step<'_>]) -> PlannedCall<'a> {
-    let rows = steps.iter().map(|Step { taken, reason }| {
+fn step<'a>(steps: &'a [HistoryRow<'_>]) -> PlannedCall<'a> {
+    let rows = steps.iter().map(|HistoryRow { taken, reason }| {
         let fingerprint = taken.fingerprint.as_ref();
         row![
             taken.seq,

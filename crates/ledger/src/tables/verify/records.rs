@@ -10,7 +10,7 @@ use crate::verify::{RecordsChecked, SLICE_ROWS, Slice};
 use crate::verify_records::{EventRow, EventRowSink, StoredRecord, StoredRecordField};
 
 statements! {
-    shared EVENTS "verify_tellings";
+    shared EVENTS "verify_record_inputs";
     shared RECORDS "verify_records";
     shared RECORD_EVENTS "verify_record_events";
 }
@@ -164,6 +164,7 @@ where
         head: row.text("head")?,
         link: row.text("link")?,
         fields: row.text_opt("fields")?,
+        has_older_fields: row.flag("has_older_fields")?,
         facts: row.text_opt("facts")?,
         body: row.bytes_opt("body")?,
     })

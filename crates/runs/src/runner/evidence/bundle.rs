@@ -95,7 +95,7 @@ fn walk(
 }
 
 /// Entry of an index.
-struct Member {
+struct BundleEntry {
     path: String,
     digest: String,
 }
@@ -143,16 +143,16 @@ fn compute_listed(
 }
 
 /// Parses an index. Paths must stay inside the pack.
-fn parse_index(bytes: &[u8]) -> Option<Vec<Member>> {
+fn parse_index(bytes: &[u8]) -> Option<Vec<BundleEntry>> {
     let limits = Limits { bytes_max: bytes.len().max(1), ..Limits::default() };
     let index = json::parse(bytes, &limits).ok()?;
     let items = index.get("items").unwrap_or(&index).as_array()?;
-    let members: Option<Vec<Member>> = items
+    let members: Option<Vec<BundleEntry>> = items
         .iter()
         .map(|item| {
             let path = item.get("path")?.as_str().filter(|path| path::check(path).is_ok())?;
             let digest = item.get("sha256_hex")?.as_str()?.to_ascii_lowercase();
-            is_hex(&digest, 64).then(|| Member { path: path.to_owned(), digest })
+            is_hex(&digest, 64).then(|| BundleEntry { path: path.to_owned(), digest })
         })
         .collect();
     members.filter(|members| !members.is_empty() && members.len() <= FILES_MAX)

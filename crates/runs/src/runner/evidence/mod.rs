@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::gate_map::{GateMap, GateRule, OutputRule};
 use super::reason::Reason;
-use crate::streamer::identity::World;
+use crate::streamer::identity::WorldPins;
 use crate::streamer::pack::store::PackStore;
 use bundle::{BundleDigest, FLAG};
 use flag::Flag;
@@ -87,7 +87,7 @@ pub enum EvidenceResult {
 #[derive(Clone, Debug)]
 pub struct EvidenceQuery {
     /// The required world of the pack.
-    pub world: World,
+    pub world: WorldPins,
     /// The outputs.
     pub outputs: Vec<String>,
     /// The gates.
@@ -151,7 +151,7 @@ fn broken(reason: Reason, is_conflict: bool, detail: impl Into<String>) -> Evide
 }
 
 /// Checks the pack's receipt. Returns the problem, if any.
-fn check_receipt(store: &dyn PackStore, world: &World) -> io::Result<Option<EvidenceResult>> {
+fn check_receipt(store: &dyn PackStore, world: &WorldPins) -> io::Result<Option<EvidenceResult>> {
     let Some(bytes) = store.read(RECEIPT)? else {
         let what = vec![RECEIPT.to_owned()];
         return Ok(Some(EvidenceResult::Missing { reason: Reason::EngineReceiptMissing, what }));
@@ -179,7 +179,7 @@ fn check_receipt(store: &dyn PackStore, world: &World) -> io::Result<Option<Evid
 /// Reads the pack id from the manifest, if any, and checks its world.
 fn read_manifest(
     store: &dyn PackStore,
-    world: &World,
+    world: &WorldPins,
 ) -> io::Result<Result<Option<String>, EvidenceResult>> {
     let Some(bytes) = store.read(MANIFEST)? else { return Ok(Ok(None)) };
     let limits = Limits { bytes_max: bytes.len().max(1), ..Limits::default() };
@@ -252,7 +252,7 @@ fn check_gate(
 fn locate_output(
     store: &dyn PackStore,
     rule: &OutputRule,
-    world: &World,
+    world: &WorldPins,
 ) -> io::Result<Option<LocatedOutput>> {
     let path = [
         ("{output_id}", &*rule.output_id),

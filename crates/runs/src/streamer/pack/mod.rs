@@ -16,9 +16,9 @@ use std::sync::Arc;
 use admit_core::json::{self, Limits, Value};
 
 use super::facts::Facts;
-use super::identity::{World, fallback_pack_key, oracle_pack_id};
+use super::identity::{WorldPins, fallback_pack_key, oracle_pack_id};
 use super::ready::{Ready, is_hex};
-use super::reason::{Failure, Reason};
+use super::reason::{Reason, RunFailure};
 use crate::catalogue::{Catalogue, Output, OutputRole};
 use store::{PackStore, SMALL_BYTES_MAX};
 
@@ -60,7 +60,7 @@ pub struct Pack {
     /// Its key.
     pub key: String,
     /// Its world.
-    pub world: World,
+    pub world: WorldPins,
     /// The engine's id of the run.
     pub engine_run_id: String,
     /// The release that made it, if in its manifest.
@@ -74,7 +74,7 @@ impl Pack {
     ///
     /// # Errors
     /// With the reason why it must not be streamed.
-    pub fn open(store: &Arc<dyn PackStore>, request: &PackRequest<'_>) -> Result<Self, Failure> {
+    pub fn open(store: &Arc<dyn PackStore>, request: &PackRequest<'_>) -> Result<Self, RunFailure> {
         let (world, engine_run_id) = receipt(&**store, request.scenario_id)?;
         same_world(&world, &engine_run_id, request.facts)?;
         let manifest = manifest(&**store, &world, request)?;
@@ -108,34 +108,34 @@ fn read_small(
     store: &dyn PackStore,
     path: &str,
     reason: Reason,
-) -> Result<Option<Vec<u8>>, Failure> {
-    let fail = |error| Failure::caused(reason, format!("{path} cannot be read"), error);
+) -> Result<Option<Vec<u8>>, RunFailure> {
+    let fail = |error| RunFailure::caused(reason, format!("{path} cannot be read"), error);
     store.read(path).map_err(fail)
 }
 
-fn parse_json<'b>(bytes: &'b [u8], path: &str, reason: Reason) -> Result<Value<'b>, Failure> {
+fn parse_json<'b>(bytes: &'b [u8], path: &str, reason: Reason) -> Result<Value<'b>, RunFailure> {
     let bytes_max = usize::try_from(SMALL_BYTES_MAX).unwrap_or(usize::MAX);
     let limits = Limits { bytes_max, ..Limits::default() };
-    let fail = |error| Failure::caused(reason, format!("{path} is not JSON"), error);
+    let fail = |error| RunFailure::caused(reason, format!("{path} is not JSON"), error);
     json::parse(bytes, &limits).map_err(fail)
 }
 
 /// Reads the world and the engine's run id from the receipt.
-fn receipt(store: &dyn PackStore, scenario_id: &str) -> Result<(World, String), Failure> {
+fn receipt(store: &dyn PackStore, scenario_id: &str) -> Result<(WorldPins, String), RunFailure> {
     let reason = Reason::RunReceiptUnreadable;
     let Some(bytes) = read_small(store, RECEIPT, reason)? else {
-        return Err(Failure::new(reason, format!("{RECEIPT} does not exist")));
+        return Err(RunFailure::new(reason, format!("{RECEIPT} does not exist")));
     };
     let receipt = parse_json(&bytes, RECEIPT, reason)?;
     let missing = |name: &str| {
         let detail = format!("{name} is missing in {RECEIPT} or malformed");
-        Failure::new(Reason::WorldKeyMissing, detail)
+        RunFailure::new(Reason::WorldKeyMissing, detail)
     };
     let hex = |name: &str, digits| {
         let text = receipt.get(name).and_then(Value::as_str).filter(|text| is_hex(text, digits));
         text.map(str::to_owned).ok_or_else(|| missing(name))
     };
-    let world = World {
+    let world = WorldPins {
         manifest_fingerprint: hex("manifest_fingerprint", 64)?,
         parameter_hash: hex("parameter_hash", 64)?,
         seed: receipt.get("seed").and_then(Value::as_u64).ok_or_else(|| missing("seed"))?,
@@ -145,7 +145,7 @@ fn receipt(store: &dyn PackStore, scenario_id: &str) -> Result<(World, String), 
 }
 
 /// Checks that facts and pack have the same world.
-fn same_world(world: &World, engine_run_id: &str, facts: &Facts) -> Result<(), Failure> {
+fn same_world(world: &WorldPins, engine_run_id: &str, facts: &Facts) -> Result<(), RunFailure> {
     let pins = &facts.pins;
     let run = |pin: &String| *pin == facts.run_id || pin == engine_run_id;
     for (name, agrees) in [
@@ -161,11 +161,11 @@ fn same_world(world: &World, engine_run_id: &str, facts: &Facts) -> Result<(), F
     Ok(())
 }
 
-fn mismatch(detail: String) -> Failure {
-    Failure::new(Reason::WorldKeyMismatch, detail)
+fn mismatch(detail: String) -> RunFailure {
+    RunFailure::new(Reason::WorldKeyMismatch, detail)
 }
 
-struct Manifest {
+struct PackManifest {
     id: String,
     engine_release: Option<String>,
 }
@@ -173,14 +173,14 @@ struct Manifest {
 /// Reads the manifest, if any, and checks its world.
 fn manifest(
     store: &dyn PackStore,
-    world: &World,
+    world: &WorldPins,
     request: &PackRequest<'_>,
-) -> Result<Option<Manifest>, Failure> {
+) -> Result<Option<PackManifest>, RunFailure> {
     let reason = Reason::PackManifestInvalid;
     let Some(bytes) = read_small(store, MANIFEST, reason)? else {
         if request.must_be_sealed {
             let detail = format!("{MANIFEST} does not exist, and this profile requires it");
-            return Err(Failure::new(Reason::PackManifestMissing, detail));
+            return Err(RunFailure::new(Reason::PackManifestMissing, detail));
         }
         return Ok(None);
     };
@@ -192,7 +192,7 @@ fn manifest(
     let text = |name: &str| field(name).and_then(Value::as_str);
     let id = text("oracle_pack_id").filter(|id| is_hex(id, 64));
     let Some(id) = id else {
-        return Err(Failure::new(reason, "oracle_pack_id is missing or malformed"));
+        return Err(RunFailure::new(reason, "oracle_pack_id is missing or malformed"));
     };
     let texts = [
         ("manifest_fingerprint", &world.manifest_fingerprint),
@@ -211,34 +211,37 @@ fn manifest(
     if let (Some(release), Some(catalogue), Some(gates)) = origin
         && oracle_pack_id(world, release, catalogue, gates) != id
     {
-        return Err(Failure::new(reason, "oracle_pack_id does not match the manifest's content"));
+        return Err(RunFailure::new(
+            reason,
+            "oracle_pack_id does not match the manifest's content",
+        ));
     }
     let ids = [&request.ready.pack.oracle_pack_id, &request.facts.pack.oracle_pack_id];
     if ids.into_iter().flatten().any(|other| other != id) {
         return Err(mismatch(format!("oracle_pack_id of {MANIFEST} differs from that of the run")));
     }
     let engine_release = text("engine_release").map(str::to_owned);
-    Ok(Some(Manifest { id: id.to_owned(), engine_release }))
+    Ok(Some(PackManifest { id: id.to_owned(), engine_release }))
 }
 
-fn check_seal(store: &dyn PackStore) -> Result<(), Failure> {
+fn check_seal(store: &dyn PackStore) -> Result<(), RunFailure> {
     for seal in SEALS {
         if read_small(store, seal, Reason::PackNotSealed)?.is_some() {
             return Ok(());
         }
     }
-    Err(Failure::new(
+    Err(RunFailure::new(
         Reason::PackNotSealed,
         "_SEALED.json does not exist, and this profile requires it",
     ))
 }
 
 /// Outputs to stream: those of the mode that belong to the run, traffic first.
-fn outputs<'c>(request: &PackRequest<'c>) -> Result<Vec<&'c Output>, Failure> {
+fn outputs<'c>(request: &PackRequest<'c>) -> Result<Vec<&'c Output>, RunFailure> {
     let unknown = |id: &String| request.catalogue.output(id).is_none();
     if let Some(id) = request.facts.outputs.iter().chain(request.only).find(|id| unknown(id)) {
         let detail = format!("{id} is not in the catalogue");
-        return Err(Failure::new(Reason::UnknownOutputId, detail));
+        return Err(RunFailure::new(Reason::UnknownOutputId, detail));
     }
     let is_requested = |output: &&Output| {
         let is_of = |ids: &[String]| ids.contains(&output.output_id);
@@ -248,7 +251,7 @@ fn outputs<'c>(request: &PackRequest<'c>) -> Result<Vec<&'c Output>, Failure> {
         request.catalogue.of_mode(request.mode).into_iter().filter(is_requested).collect();
     if !found.iter().any(|output| output.role == OutputRole::Traffic) {
         let detail = format!("the run has no traffic output of mode {}", request.mode);
-        return Err(Failure::new(Reason::NoTrafficOutputs, detail));
+        return Err(RunFailure::new(Reason::NoTrafficOutputs, detail));
     }
     Ok(found)
 }
@@ -257,19 +260,19 @@ fn outputs<'c>(request: &PackRequest<'c>) -> Result<Vec<&'c Output>, Failure> {
 fn check_gate(
     store: &dyn PackStore,
     output: &Output,
-    world: &World,
+    world: &WorldPins,
     request: &PackRequest<'_>,
-) -> Result<(), Failure> {
+) -> Result<(), RunFailure> {
     let reason = Reason::GatePassMissing;
     let gate = &output.gate;
     if request.facts.failed_gates.contains(gate) {
-        return Err(Failure::new(reason, format!("gate {gate} failed according to the facts")));
+        return Err(RunFailure::new(reason, format!("gate {gate} failed according to the facts")));
     }
     let flag = request.catalogue.flag(gate, &world.manifest_fingerprint);
     let flag =
-        flag.ok_or_else(|| Failure::new(reason, format!("{gate} is not in the catalogue")))?;
+        flag.ok_or_else(|| RunFailure::new(reason, format!("{gate} is not in the catalogue")))?;
     match read_small(store, &flag, reason)? {
         Some(_) => Ok(()),
-        None => Err(Failure::new(reason, format!("{flag} does not exist"))),
+        None => Err(RunFailure::new(reason, format!("{flag} does not exist"))),
     }
 }

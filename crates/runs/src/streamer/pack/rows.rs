@@ -65,7 +65,7 @@ impl From<ParquetError> for RowsError {
 
 /// JSON conversion of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ColumnKind {
     Bool,
     Int32,
     UInt32,
@@ -78,16 +78,16 @@ enum Kind {
 
 /// Name and type of a column.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub struct PackColumn {
     name: String,
-    kind: Kind,
+    kind: ColumnKind,
     is_nullable: bool,
 }
 
 /// An open part file with a checked schema; no row has been read.
 pub struct PartReader {
     file: SerializedFileReader<Source>,
-    columns: Vec<Column>,
+    columns: Vec<PackColumn>,
 }
 
 impl PartReader {
@@ -103,8 +103,8 @@ impl PartReader {
             let reason = format!("{} columns, 1 to {COLUMNS_MAX} are supported", fields.len());
             return Err(RowsError::Columns(reason));
         }
-        let columns: Vec<Column> =
-            fields.iter().map(|field| Column::of(field)).collect::<Result<_, _>>()?;
+        let columns: Vec<PackColumn> =
+            fields.iter().map(|field| PackColumn::of(field)).collect::<Result<_, _>>()?;
         for (index, column) in columns.iter().enumerate() {
             if columns[..index].iter().any(|earlier| earlier.name == column.name) {
                 return Err(RowsError::Columns(format!("duplicate column {}", column.name)));
@@ -136,7 +136,7 @@ impl PartReader {
     pub fn rows<E: From<RowsError>>(
         &self,
         first: u64,
-        each: &mut dyn FnMut(u64, &Row<'_>) -> Result<bool, E>,
+        each: &mut dyn FnMut(u64, &PackRow<'_>) -> Result<bool, E>,
     ) -> Result<(), E> {
         let mut begin = 0;
         for index in 0..self.file.num_row_groups() {
@@ -156,7 +156,7 @@ impl PartReader {
         group: &dyn RowGroupReader,
         all: std::ops::Range<u64>,
         first: u64,
-        each: &mut dyn FnMut(u64, &Row<'_>) -> Result<bool, E>,
+        each: &mut dyn FnMut(u64, &PackRow<'_>) -> Result<bool, E>,
     ) -> Result<bool, E> {
         let mut cells = Vec::with_capacity(self.columns.len());
         for (index, column) in self.columns.iter().enumerate() {
@@ -171,7 +171,7 @@ impl PartReader {
                 column.fill(want)?;
             }
             for _ in 0..want {
-                let row = Row { cells: &cells };
+                let row = PackRow { cells: &cells };
                 if !each(next, &row)? {
                     return Ok(false);
                 }
@@ -183,7 +183,7 @@ impl PartReader {
     }
 }
 
-impl Column {
+impl PackColumn {
     fn of(field: &Type) -> Result<Self, RowsError> {
         let info = field.get_basic_info();
         let type_error =
@@ -213,7 +213,7 @@ fn kind(
     physical: Physical,
     logical: Option<&LogicalType>,
     converted: ConvertedType,
-) -> Option<Kind> {
+) -> Option<ColumnKind> {
     let is_plain = logical.is_none() && converted == ConvertedType::NONE;
     let is_signed = matches!(
         converted,
@@ -246,22 +246,26 @@ fn kind(
         }
     };
     match physical {
-        Physical::BOOLEAN => is_plain.then_some(Kind::Bool),
-        Physical::INT32 => signed.map(|signed| if signed { Kind::Int32 } else { Kind::UInt32 }),
-        Physical::INT64 => signed.map(|signed| if signed { Kind::Int64 } else { Kind::UInt64 }),
-        Physical::FLOAT => is_plain.then_some(Kind::Float),
-        Physical::DOUBLE => is_plain.then_some(Kind::Double),
-        Physical::BYTE_ARRAY => is_text.then_some(Kind::Text),
+        Physical::BOOLEAN => is_plain.then_some(ColumnKind::Bool),
+        Physical::INT32 => {
+            signed.map(|signed| if signed { ColumnKind::Int32 } else { ColumnKind::UInt32 })
+        }
+        Physical::INT64 => {
+            signed.map(|signed| if signed { ColumnKind::Int64 } else { ColumnKind::UInt64 })
+        }
+        Physical::FLOAT => is_plain.then_some(ColumnKind::Float),
+        Physical::DOUBLE => is_plain.then_some(ColumnKind::Double),
+        Physical::BYTE_ARRAY => is_text.then_some(ColumnKind::Text),
         Physical::INT96 | Physical::FIXED_LEN_BYTE_ARRAY => None,
     }
 }
 
 /// A row, valid during the callback.
-pub struct Row<'c> {
+pub struct PackRow<'c> {
     cells: &'c [ColumnCells],
 }
 
-impl<'c> Row<'c> {
+impl<'c> PackRow<'c> {
     /// The value in this column; `row` is for the error.
     ///
     /// # Errors
@@ -275,7 +279,7 @@ impl<'c> Row<'c> {
 /// Decoded cells of one column, and its reader.
 struct ColumnCells {
     name: String,
-    kind: Kind,
+    kind: ColumnKind,
     is_nullable: bool,
     reader: CellReader,
     levels: Vec<i16>,
@@ -329,7 +333,7 @@ impl<T: DataType> TypedColumn<T> {
 }
 
 impl ColumnCells {
-    fn new(column: &Column, reader: ColumnReader, skip: u64) -> Result<Self, RowsError> {
+    fn new(column: &PackColumn, reader: ColumnReader, skip: u64) -> Result<Self, RowsError> {
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let reader = match reader {
             ColumnReader::BoolColumnReader(r) => CellReader::Bool(TypedColumn::skip_rows(r, skip)?),
@@ -353,7 +357,7 @@ impl ColumnCells {
                 return Err(RowsError::ColumnType { column: column.name.clone(), found });
             }
         };
-        let Column { name, kind, is_nullable } = column.clone();
+        let PackColumn { name, kind, is_nullable } = column.clone();
         Ok(Self { name, kind, is_nullable, reader, levels: Vec::new(), row: 0, at: 0 })
     }
 
@@ -395,7 +399,7 @@ impl ColumnCells {
             CellReader::Bool(typed) => (*typed.values.get(at).ok_or(MISSING_VALUE)?).into(),
             CellReader::Int32(typed) => {
                 let number = *typed.values.get(at).ok_or(MISSING_VALUE)?;
-                if self.kind == Kind::UInt32 {
+                if self.kind == ColumnKind::UInt32 {
                     number.cast_unsigned().into()
                 } else {
                     number.into()
@@ -403,7 +407,7 @@ impl ColumnCells {
             }
             CellReader::Int64(typed) => {
                 let number = *typed.values.get(at).ok_or(MISSING_VALUE)?;
-                if self.kind == Kind::UInt64 {
+                if self.kind == ColumnKind::UInt64 {
                     number.cast_unsigned().into()
                 } else {
                     number.into()

@@ -112,20 +112,21 @@ impl PackStore for Bucket {
         let key = self.key(path)?;
         let found = self.retry(|| self.objects.head(&key))?;
         let found = found.ok_or(io::ErrorKind::NotFound)?;
-        let object = Object { bucket: self.clone(), key, bytes: found.size, tag: found.e_tag };
+        let object =
+            BucketObject { bucket: self.clone(), key, bytes: found.size, tag: found.e_tag };
         Ok(Source::Remote(RemoteFile::new(Arc::new(object))))
     }
 }
 
 /// A large file. If it is replaced while it is read, reads fail (`if_match`).
-struct Object {
+struct BucketObject {
     bucket: Bucket,
     key: Key,
     bytes: u64,
     tag: Option<String>,
 }
 
-impl RangeReader for Object {
+impl RangeReader for BucketObject {
     fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -8,7 +8,7 @@ use super::rows::PartReader;
 use super::store::PackStore;
 use super::{parse_json, read_small};
 use crate::catalogue::Output;
-use crate::streamer::reason::{Failure, Reason};
+use crate::streamer::reason::{Reason, RunFailure};
 
 const MANIFEST: &str = "_stream_view_manifest.json";
 const SORT_RECEIPT: &str = "_stream_sort_receipt.json";
@@ -41,16 +41,16 @@ impl StreamView {
         store: &Arc<dyn PackStore>,
         root: &str,
         output: &Output,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, RunFailure> {
         let id = &output.output_id;
         let slash = if root.is_empty() { "" } else { "/" };
         let folder = format!("{root}{slash}output_id={id}");
         let missing = Reason::StreamViewMissing;
-        let names = store
-            .names(&folder)
-            .map_err(|error| Failure::caused(missing, format!("{folder} cannot be read"), error))?;
+        let names = store.names(&folder).map_err(|error| {
+            RunFailure::caused(missing, format!("{folder} cannot be read"), error)
+        })?;
         let Some(names) = names else {
-            return Err(Failure::new(missing, format!("{folder} does not exist")));
+            return Err(RunFailure::new(missing, format!("{folder} does not exist")));
         };
         check(&**store, &folder, id)?;
         let is_part = |name: &String| name.starts_with("part-") && name.ends_with(".parquet");
@@ -62,7 +62,7 @@ impl StreamView {
         }
         if view.parts.is_empty() {
             let detail = format!("{} has no part-*.parquet", view.folder);
-            return Err(Failure::new(Reason::StreamViewEmpty, detail));
+            return Err(RunFailure::new(Reason::StreamViewEmpty, detail));
         }
         Ok(view)
     }
@@ -71,13 +71,13 @@ impl StreamView {
     ///
     /// # Errors
     /// `STREAM_FAILED` with the file and the cause.
-    pub fn part(&self, name: &str) -> Result<PartReader, Failure> {
+    pub fn part(&self, name: &str) -> Result<PartReader, RunFailure> {
         let path = format!("{}/{name}", self.folder);
         let file = self.store.open(&path).map_err(|error| {
-            Failure::caused(Reason::StreamFailed, format!("{path} cannot be opened"), error)
+            RunFailure::caused(Reason::StreamFailed, format!("{path} cannot be opened"), error)
         })?;
         PartReader::open(file).map_err(|error| {
-            Failure::caused(Reason::StreamFailed, format!("{path} cannot be streamed"), error)
+            RunFailure::caused(Reason::StreamFailed, format!("{path} cannot be streamed"), error)
         })
     }
 
@@ -96,31 +96,31 @@ impl StreamView {
 }
 
 /// Checks that the manifest belongs to this output and that the rows are sorted.
-fn check(store: &dyn PackStore, folder: &str, output_id: &str) -> Result<(), Failure> {
+fn check(store: &dyn PackStore, folder: &str, output_id: &str) -> Result<(), RunFailure> {
     let path = format!("{folder}/{MANIFEST}");
     let Some(bytes) = read_small(store, &path, Reason::StreamViewMissing)? else {
-        return Err(Failure::new(Reason::StreamViewMissing, format!("{path} does not exist")));
+        return Err(RunFailure::new(Reason::StreamViewMissing, format!("{path} does not exist")));
     };
     let manifest = parse_json(&bytes, &path, Reason::StreamViewMissing)?;
     if manifest.get("output_id").and_then(Value::as_str) != Some(output_id) {
         let detail = format!("{path} belongs to another output");
-        return Err(Failure::new(Reason::StreamViewOutputMismatch, detail));
+        return Err(RunFailure::new(Reason::StreamViewOutputMismatch, detail));
     }
     let path = format!("{folder}/{SORT_RECEIPT}");
     let receipt_bad = Reason::StreamViewReceiptBad;
     let Some(bytes) = read_small(store, &path, receipt_bad)? else {
-        return Err(Failure::new(receipt_bad, format!("{path} does not exist")));
+        return Err(RunFailure::new(receipt_bad, format!("{path} does not exist")));
     };
     let receipt = parse_json(&bytes, &path, receipt_bad)?;
     if receipt.get("status").and_then(Value::as_str) != Some("OK") {
-        return Err(Failure::new(receipt_bad, format!("the status in {path} is not OK")));
+        return Err(RunFailure::new(receipt_bad, format!("the status in {path} is not OK")));
     }
     let ids = [&manifest, &receipt].map(|one| one.get("stream_view_id").and_then(Value::as_str));
     if let [Some(one), Some(other)] = ids
         && one != other
     {
         let detail = format!("{path} belongs to another view");
-        return Err(Failure::new(Reason::StreamViewIdMismatch, detail));
+        return Err(RunFailure::new(Reason::StreamViewIdMismatch, detail));
     }
     Ok(())
 }

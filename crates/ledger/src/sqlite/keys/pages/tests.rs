@@ -60,7 +60,7 @@ fn all(conn: &Connection) -> BTreeMap<Key, Seq> {
 
 /// Slices of all sizes, repeated claims, excluded claims, and forgotten keys.
 #[test]
-fn what_is_merged_and_not_forgotten_is_found_and_nothing_else() {
+fn exactly_the_merged_keys_that_are_not_forgotten_are_found() {
     for seed in 1..=6 {
         println!("seed {seed}");
         let mut rng = Rng::seeded(seed);
