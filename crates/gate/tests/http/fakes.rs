@@ -11,7 +11,9 @@ use admit_core::{
     PriorAdmission, Receipt, ReceiptId, RecordedEntry, RefusedSubmission, Seq, Submission, Verdict,
     decide,
 };
-use admit_ledger::{Admissions, BoxFuture, Ledger, Reader, ReceiptFilter, Status, WithoutEffects};
+use admit_ledger::{
+    Admissions, BoxFuture, EffectReader, Effects, Ledger, Reader, ReceiptFilter, Status,
+};
 use bytes::Bytes;
 use tokio::sync::watch;
 
@@ -270,7 +272,9 @@ impl Reader for MemoryLedger {
     }
 }
 
-impl WithoutEffects for MemoryLedger {}
+impl EffectReader for MemoryLedger {}
+
+impl Effects for MemoryLedger {}
 
 impl Ledger for MemoryLedger {
     fn is_healthy(&self) -> bool {

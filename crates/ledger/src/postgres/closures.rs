@@ -6,9 +6,8 @@ use admit_core::{DocumentKind, Fault, Millis, RunState};
 use tokio_postgres::Row;
 
 use super::conn::{Columns, Conn, Error, Result, big, rows};
-use super::issuing::turn_run;
 use super::write_op::{Tx, WriteOp};
-use super::{PostgresLedger, issued, nul_escape, sql};
+use super::{PostgresLedger, nul_escape, sql};
 use crate::closures::{
     AmbiguityCounts, ClosingEnd, ClosingStart, Closure, Closures, DecidingPolicy, QuarantineState,
     RunDocument, RunLine, RunReportReader, RunScope, UnsettledCounts,
@@ -16,6 +15,7 @@ use crate::closures::{
 use crate::issuance::{FileNote, Issuance as _};
 use crate::port::BoxFuture;
 use crate::rules::{self, ClosureStore};
+use crate::tables::issued::turn_run;
 
 type Reply<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
 
@@ -227,7 +227,7 @@ impl ClosureStore for Rows<'_> {
     type Error = Error;
 
     fn state(&self, run: &str) -> Result<Option<RunState>> {
-        Ok(issued::run(self.conn, run)?.map(|run| run.state))
+        Ok(crate::tables::issued::run(self.conn, run)?.map(|run| run.state))
     }
 
     fn turn(&self, run: &str, from: RunState, to: RunState, at: Millis) -> Result<bool> {

@@ -19,7 +19,6 @@ macro_rules! read_port {
         impl $port for $crate::postgres::PostgresReader $results
     };
 }
-pub(super) use read_port;
 
 read_port! {
 Reader {

@@ -19,11 +19,11 @@ use super::inbox;
 use super::issuing::IssuingBatch;
 use super::keys::{ClaimError, ClaimedTwice, KeyIndex, Seed};
 use super::queries;
-use super::records::RecordTables;
 use crate::common::records::{self, RecordApplyError};
 use crate::common::write_command::{EntryOutcome, facts_text};
 use crate::common::{RefusalQuota, refusal_cost};
 use crate::rules;
+use crate::tables::record::RecordTables;
 
 /// Counters of the ledger; the writer's copy is updated only with durable commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl<'c> Batch<'c> {
                 let outcome = match &event.record {
                     None => None,
                     Some(rule) => {
-                        let tables = &mut RecordTables(self.conn);
+                        let tables = &mut RecordTables::new(self.conn);
                         records::apply(tables, event, &**rule, &verdict, content_seq)?
                     }
                 };

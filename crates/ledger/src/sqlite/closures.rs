@@ -5,7 +5,7 @@ use admit_core::{DocumentKind, Fault, Millis, RunState};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::write_op::{Tx, WriteOp};
-use super::{SqliteLedger, issued, queries};
+use super::{SqliteLedger, queries};
 use crate::closures::{
     AmbiguityCounts, ClosingEnd, ClosingStart, Closure, Closures, DecidingPolicy, QuarantineState,
     RunDocument, RunLine, RunReportReader, RunScope, UnsettledCounts,
@@ -225,12 +225,11 @@ impl ClosureStore for Rows<'_> {
     type Error = rusqlite::Error;
 
     fn state(&self, run: &str) -> rusqlite::Result<Option<RunState>> {
-        Ok(issued::run(self.conn, run)?.map(|run| run.state))
+        Ok(crate::tables::issued::run(self.conn, run)?.map(|run| run.state))
     }
 
     fn turn(&self, run: &str, from: RunState, to: RunState, at: Millis) -> rusqlite::Result<bool> {
-        let row = (run, from.as_str(), to.as_str(), at.0);
-        Ok(self.conn.prepare_cached(queries::RUN_STATE)?.execute(row)? > 0)
+        crate::tables::issued::turn_run(self.conn, run, from, to, at)
     }
 
     fn closure_of_closed(&self, run: &str) -> rusqlite::Result<Closure> {

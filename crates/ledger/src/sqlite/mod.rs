@@ -17,11 +17,9 @@ pub(crate) mod copy_source;
 mod documents;
 mod driver;
 mod effect_store;
-mod effects;
 mod fault;
 mod identity;
 mod inbox;
-mod issued;
 mod issuing;
 mod keys;
 mod lock;
@@ -37,7 +35,6 @@ mod streams;
 mod sweep;
 pub mod unreadable;
 pub mod verify;
-mod verify_records;
 mod wal_check;
 mod write_op;
 mod writer;
@@ -48,12 +45,8 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
-use admit_core::effect::{Attribution, Effect, IllegalStep, Step};
-use admit_core::entity::{Acceptance, Policy};
 use admit_core::panic_guard;
-use admit_core::{
-    Age, Door, Entry, Fault, FaultKind, Horizon, Issue, Millis, RecordedEntry, RunState, Seq,
-};
+use admit_core::{Age, Entry, Fault, Horizon, Millis, RecordedEntry, Seq};
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::SchemaMigration;
@@ -61,25 +54,16 @@ use crate::common::hang_watch::{COMMIT_MAX, HangWatch};
 use crate::common::health::Health;
 use crate::common::notifier::Notifier;
 use crate::common::queue::Queue;
-use crate::common::records::{AcceptEvent, RelinkSlice};
 use crate::common::retention::Sweeper;
 use crate::common::write_command;
-use crate::effects::{AdvanceError, Effects, RecoveredEffects};
 use crate::gauges::Gauges;
-use crate::issuance::{
-    FileNote, Issuance, IssueHandlers, RecordedDelivery, SettledCopy, SettledEffect, Settlement,
-};
-use crate::port::{
-    AcceptError, AcceptedEvent, Admissions, BoxFuture, Ledger, Records, RelinkCounts,
-};
-use crate::publications::{Offer, Publication, PublicationStep, Publications};
+use crate::port::{Admissions, BoxFuture, Ledger};
 use batch::Position;
 use checkpoint::WalHandle;
 use identity::OpenedFile;
 use keys::KeyIndex;
 use lock::FolderLock;
 use reader::Readers;
-use records::publications;
 use write_op::{ErasedWriteOp, WriteOp};
 use writer::Writer;
 
@@ -233,156 +217,6 @@ impl SqliteLedger {
 impl Admissions for SqliteLedger {
     fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<RecordedEntry, Fault>>> {
         self.queue.record(batch)
-    }
-}
-
-impl Effects for SqliteLedger {
-    fn advance(
-        &self,
-        seq: Seq,
-        step: Step,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<Effect, AdvanceError>> {
-        let op = effects::Advance { epoch: self.epoch, seq, step, at };
-        Box::pin(async move { Ok(self.write(op).await??) })
-    }
-
-    fn recover(&self, at: Millis) -> BoxFuture<'_, Result<RecoveredEffects, Fault>> {
-        Box::pin(self.write(effects::Recover { epoch: self.epoch, at }))
-    }
-}
-
-impl Issuance for SqliteLedger {
-    fn record_issuing(
-        &self,
-        batch: Vec<Entry>,
-        issuing: IssueHandlers,
-    ) -> BoxFuture<'_, Vec<Result<RecordedDelivery, Fault>>> {
-        self.queue.record_issuing(batch, issuing)
-    }
-
-    fn settle(
-        &self,
-        batch: Vec<Settlement>,
-        issue: Arc<dyn Issue>,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Result<SettledEffect, IllegalStep>>, Fault>> {
-        Box::pin(self.write(issuing::Settle { epoch: self.epoch, batch, issue, at }))
-    }
-
-    fn settle_copy(
-        &self,
-        copy: RecordedEntry,
-        first: Seq,
-        issue: Arc<dyn Issue>,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<SettledCopy, Fault>> {
-        let op = issuing::SettleCopy { epoch: self.epoch, copy, first, issue, at };
-        Box::pin(async move {
-            let lost =
-                "the effect of the first event under this key is missing or changed concurrently";
-            self.write(op).await?.map_err(|_| Fault::new(FaultKind::Internal, lost))
-        })
-    }
-
-    fn recover_issuing(
-        &self,
-        door: Door,
-        issue: Arc<dyn Issue>,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Effect>, Fault>> {
-        Box::pin(self.write(issuing::RecoverDoor { epoch: self.epoch, door, issue, at }))
-    }
-
-    fn release(
-        &self,
-        run: String,
-        id: String,
-        how: &'static str,
-        by: Attribution,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<bool, Fault>> {
-        Box::pin(self.write(issuing::Release { epoch: self.epoch, run, id, how, by, at }))
-    }
-
-    /// Single process: every document is issued here.
-    fn issued_here(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<u64>, Fault>> {
-        Box::pin(self.readers.read(move |conn, _| issued::numbers(conn, after, rows_max)))
-    }
-
-    fn note_files(&self, note: FileNote) -> BoxFuture<'_, Result<(), Fault>> {
-        Box::pin(self.write(issuing::NoteFiles(note)))
-    }
-
-    fn turn_run(
-        &self,
-        id: String,
-        from: RunState,
-        to: RunState,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<bool, Fault>> {
-        Box::pin(self.write(issuing::TurnRun { id, from, to, at }))
-    }
-}
-
-impl Records for SqliteLedger {
-    fn accept(
-        &self,
-        door: String,
-        policy: Arc<Policy>,
-        seq: Seq,
-        word: Acceptance,
-    ) -> BoxFuture<'_, Result<Result<AcceptedEvent, AcceptError>, Fault>> {
-        Box::pin(self.write(AcceptEvent { door, policy, seq, word }))
-    }
-
-    fn relink(
-        &self,
-        door: String,
-        policy: Arc<Policy>,
-        at: Millis,
-        is_dry: bool,
-    ) -> BoxFuture<'_, Result<RelinkCounts, Fault>> {
-        Box::pin(async move {
-            let (mut all, mut after) = (RelinkCounts::default(), Seq(0));
-            loop {
-                let (door, policy) = (door.clone(), Arc::clone(&policy));
-                let slice = RelinkSlice { door, policy, at, is_dry, after };
-                let (relinked, next) = self.write(slice).await?;
-                all.scanned += relinked.scanned;
-                all.updated += relinked.updated;
-                match next {
-                    Some(next) => after = next,
-                    None => return Ok(all),
-                }
-            }
-        })
-    }
-}
-
-impl Publications for SqliteLedger {
-    fn offer(
-        &self,
-        batch: Vec<Offer>,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Option<Publication>>, Fault>> {
-        Box::pin(self.write(publications::BeginPublications { epoch: self.epoch, batch, at }))
-    }
-
-    fn step_publications(
-        &self,
-        batch: Vec<PublicationStep>,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Result<Publication, IllegalStep>>, Fault>> {
-        Box::pin(self.write(publications::Steps { epoch: self.epoch, batch, at }))
-    }
-
-    fn recover_publications(
-        &self,
-        door: String,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>> {
-        Box::pin(self.write(publications::RecoverPublications { epoch: self.epoch, door, at }))
     }
 }
 
