@@ -8,13 +8,18 @@ mod columns;
 mod param;
 mod statement;
 
+use std::cell::Cell;
+
 use admit_core::Fault;
 
+use crate::common::notifier::Notifier;
 use crate::port::BoxFuture;
 
 pub(crate) use columns::{Columns, InvalidValue};
-pub(crate) use param::{Param, params};
-pub(crate) use statement::{Statement, statements};
+pub(crate) use param::{Param, params, row};
+pub(crate) use statement::{
+    Statement, numbered_with_question_marks, shared_for_sqlite, statements,
+};
 
 /// An open transaction or a read snapshot of a SQL database.
 pub(crate) trait Db: 'static {
@@ -37,7 +42,7 @@ pub(crate) trait Db: 'static {
         params: &[Param<'_>],
     ) -> Result<u64, Self::Error>;
 
-    /// Runs several statements in order; the first error ends it. One round trip on PostgreSQL.
+    /// Runs several calls in order; the first error ends it. One round trip on PostgreSQL.
     fn query_all(&self, calls: &[Call<'_>]) -> Result<Vec<Vec<Self::Row>>, Self::Error>;
 
     /// Like [`query_all`](Self::query_all), for the numbers of rows changed.
@@ -80,11 +85,22 @@ pub(crate) trait Db: 'static {
 pub(crate) struct Call<'a> {
     pub(crate) statement: &'static Statement,
     pub(crate) params: &'a [Param<'a>],
+    pub(crate) rows: Option<&'a [Vec<Param<'a>>]>,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn new(statement: &'static Statement, params: &'a [Param<'a>]) -> Self {
-        Self { statement, params }
+        Self { statement, params, rows: None }
+    }
+
+    /// A statement for many rows, with parameters of all of them first; nothing if there are no rows. SQLite
+    /// executes it for each row. PostgreSQL executes it once: each parameter of the rows is an array.
+    pub(crate) fn rows(
+        statement: &'static Statement,
+        params: &'a [Param<'a>],
+        rows: &'a [Vec<Param<'a>>],
+    ) -> Self {
+        Self { statement, params, rows: Some(rows) }
     }
 }
 
@@ -118,13 +134,22 @@ pub(crate) trait Operation<D: Db>: Send + 'static {
     /// Reads and writes inside of the transaction. After an error the transaction is rolled back to where
     /// it was before; an error of another operation rolls back too, and then this is called again.
     fn apply(&mut self, tx: &Transaction<'_, D>) -> Result<Self::Output, D::Error>;
+
+    /// Notifies subscribers after the commit.
+    fn notify(&self, _: &Self::Output, _: &Notifier) {}
 }
 
 /// The transaction of a group commit, as a port sees it.
 pub(crate) struct Transaction<'t, D> {
     /// The database inside of the transaction.
     pub(crate) db: &'t D,
+    /// Epoch of this gate.
+    pub(crate) epoch: u64,
     /// Whether other gates may be declared dead now: not while the lease of this gate expired moments
     /// ago, because theirs may have expired for the same reason. Always where there is one gate.
     pub(crate) may_expire_gates: bool,
+    /// Whether other gates may write to the same ledger.
+    pub(crate) is_shared: bool,
+    /// Set when an entry of a stream is released: gates look for that when they poll for news.
+    pub(crate) has_released: Cell<bool>,
 }

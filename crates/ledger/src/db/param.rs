@@ -18,6 +18,12 @@ macro_rules! params {
 }
 pub(crate) use params;
 
+/// The parameters of one row of a call, each converted by [`Param::from`].
+macro_rules! row {
+    ($($value:expr),* $(,)?) => { vec![$($crate::db::Param::from($value)),*] };
+}
+pub(crate) use row;
+
 /// Numbers of the ledger never come near the sign.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)

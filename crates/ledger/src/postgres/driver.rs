@@ -1,5 +1,8 @@
 //! PostgreSQL driver.
 
+use std::borrow::Cow;
+use std::cell::Cell;
+
 use admit_core::Fault;
 use bytes::BytesMut;
 use tokio_postgres::Row;
@@ -8,6 +11,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use super::conn::{self, Conn, Error, Query};
 use super::write_op::{Tx, WriteOp};
 use super::{PostgresLedger, PostgresReader, nul_escape};
+use crate::common::notifier::Notifier;
 use crate::db::{
     Call, Columns, Db, InvalidValue, Operation, Param, ReadBackend, Statement, Transaction,
     WriteBackend,
@@ -103,8 +107,82 @@ fn erased<'a>(params: &'a [Param<'_>]) -> Vec<conn::Param<'a>> {
     params.iter().map(|param| param as _).collect()
 }
 
-fn queries<'a>(calls: &'a [Call<'_>]) -> Vec<Query<'a>> {
-    calls.iter().map(|call| Query::new(call.statement.postgres(), erased(call.params))).collect()
+/// A parameter of many rows, as an array.
+#[derive(Debug)]
+enum Column<'a> {
+    Ints(Vec<Option<i64>>),
+    Texts(Vec<Option<Cow<'a, str>>>),
+    Bytes(Vec<Option<&'a [u8]>>),
+}
+
+impl<'a> Column<'a> {
+    /// The parameter at `index` of each row, or an error where they are of different types.
+    fn of(rows: &'a [Vec<Param<'a>>], index: usize) -> conn::Result<Self> {
+        let mixed = || Error::Unexpected(format!("parameter {index} of the rows has no one type"));
+        let cells = || rows.iter().map(|row| row.get(index).ok_or_else(mixed));
+        Ok(match cells().next().ok_or_else(mixed)?? {
+            Param::Int(_) => Self::Ints(
+                cells()
+                    .map(|cell| if let Param::Int(int) = cell? { Ok(*int) } else { Err(mixed()) })
+                    .collect::<conn::Result<_>>()?,
+            ),
+            Param::Text(_) => Self::Texts(
+                cells()
+                    .map(|cell| match cell? {
+                        Param::Text(text) => Ok(text.map(nul_escape::escape)),
+                        _ => Err(mixed()),
+                    })
+                    .collect::<conn::Result<_>>()?,
+            ),
+            Param::Bytes(_) => Self::Bytes(
+                cells()
+                    .map(|cell| if let Param::Bytes(x) = cell? { Ok(*x) } else { Err(mixed()) })
+                    .collect::<conn::Result<_>>()?,
+            ),
+            Param::Texts(_) => return Err(mixed()),
+        })
+    }
+
+    fn erased(&self) -> conn::Param<'_> {
+        match self {
+            Self::Ints(ints) => ints,
+            Self::Texts(texts) => texts,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// The parameters of the rows of a call.
+fn columns_of<'a>(call: &Call<'a>) -> conn::Result<Vec<Column<'a>>> {
+    let rows = call.rows.unwrap_or_default();
+    let width = rows.first().map_or(0, Vec::len);
+    (0..width).map(|index| Column::of(rows, index)).collect()
+}
+
+/// Sends the calls, except those without rows; the results have the order of the calls.
+fn send_all<T: Default>(
+    calls: &[Call<'_>],
+    send: impl FnOnce(&[Query<'_>]) -> conn::Result<Vec<T>>,
+) -> conn::Result<Vec<T>> {
+    let is_sent = |call: &Call<'_>| call.rows.is_none_or(|rows| !rows.is_empty());
+    let columns: Vec<Vec<Column<'_>>> =
+        calls.iter().map(columns_of).collect::<conn::Result<_>>()?;
+    let queries: Vec<Query<'_>> = calls
+        .iter()
+        .zip(&columns)
+        .filter(|(call, _)| is_sent(call))
+        .map(|(call, columns)| {
+            let mut params = erased(call.params);
+            params.extend(columns.iter().map(Column::erased));
+            Query::new(call.statement.postgres(), params)
+        })
+        .collect();
+    if queries.is_empty() {
+        return Ok(calls.iter().map(|_| T::default()).collect());
+    }
+    let mut results = send(&queries)?.into_iter();
+    let result = |call| if is_sent(call) { results.next() } else { None };
+    Ok(calls.iter().map(result).map(Option::unwrap_or_default).collect())
 }
 
 impl Db for Conn {
@@ -127,11 +205,11 @@ impl Db for Conn {
     }
 
     fn query_all(&self, calls: &[Call<'_>]) -> conn::Result<Vec<Vec<Row>>> {
-        Self::query_all(self, &queries(calls))
+        send_all(calls, |queries| Self::query_all(self, queries))
     }
 
     fn execute_all(&self, calls: &[Call<'_>]) -> conn::Result<Vec<u64>> {
-        Self::execute_all(self, &queries(calls))
+        send_all(calls, |queries| Self::execute_all(self, queries))
     }
 }
 
@@ -170,6 +248,21 @@ impl<O: Operation<Conn>> WriteOp for Applied<O> {
     type Output = O::Output;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> conn::Result<O::Output> {
-        self.0.apply(&Transaction { db: tx.conn, may_expire_gates: tx.may_recover_others })
+        let transaction = Transaction {
+            db: tx.conn,
+            epoch: tx.epoch,
+            may_expire_gates: tx.may_recover_others,
+            is_shared: true,
+            has_released: Cell::new(false),
+        };
+        let output = self.0.apply(&transaction)?;
+        if transaction.has_released.get() {
+            tx.position.given_back += 1;
+        }
+        Ok(output)
+    }
+
+    fn notify(&self, output: &O::Output, notifier: &Notifier) {
+        self.0.notify(output, notifier);
     }
 }

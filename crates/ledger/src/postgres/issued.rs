@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use admit_core::effect::Attribution;
-use admit_core::{Document, DocumentKind, DocumentRelease, Fault, RunState, Seq, StoredDocument};
+use admit_core::{Document, DocumentKind, DocumentRelease, Fault, Seq, StoredDocument};
 use tokio_postgres::Row;
 
 use super::conn::{Columns, Conn, Error, Result, big, rows};
 use super::read_ports::read_port;
 use super::{nul_escape, sql};
-use crate::issuance::{DocumentFilter, DocumentReader, Run, RunCounts};
+use crate::db::ReadBackend as _;
+use crate::issuance::{DocumentFilter, DocumentReader, Run};
 use crate::port::BoxFuture;
 use crate::rules::{BUS_END, OpenQuarantine};
+use crate::tables::run;
 
 type Reply<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
 
@@ -56,14 +58,11 @@ read_port!(DocumentReader {
     }
 
     fn run(&self, id: String) -> Reply<'_, Option<Run>> {
-        Box::pin(self.readers.read(move |conn, _| run(conn, &id)))
+        self.read(move |db, _| run::get(db, &id))
     }
 
     fn runs(&self, after: String, rows_max: usize) -> Reply<'_, Vec<Run>> {
-        Box::pin(self.readers.read(move |conn, _| {
-            let params = [&nul_escape::escape(&after) as _, &rows(rows_max) as _];
-            conn.query(sql!("run_list"), &params)?.iter().map(run_row).collect()
-        }))
+        self.read(move |db, _| run::list(db, &after, rows_max))
     }
 });
 
@@ -88,11 +87,6 @@ fn synced(conn: &Conn, sql: &str) -> Result<(u64, u64)> {
     Ok((row.num("synced_to")?, row.num("newest")?))
 }
 
-/// Returns one run.
-pub(super) fn run(conn: &Conn, id: &str) -> Result<Option<Run>> {
-    conn.query_opt(sql!("run_get"), &[&nul_escape::escape(id)])?.as_ref().map(run_row).transpose()
-}
-
 /// Returns the open quarantine with this id: its receipt and its record.
 pub(super) fn open_named(conn: &Conn, run: &str, id: &str) -> Result<Vec<StoredDocument>> {
     filed_rows(
@@ -108,30 +102,6 @@ pub(super) fn open(filed: &StoredDocument) -> OpenQuarantine {
         kind: filed.document.kind,
         reason: filed.document.reason.as_deref().map(str::to_owned),
     }
-}
-
-/// Parses a stored state.
-pub(super) fn run_state(word: &str) -> Result<RunState> {
-    RunState::parse(word).ok_or_else(|| Error::unexpected("run state", word))
-}
-
-fn run_row(row: &Row) -> Result<Run> {
-    Ok(Run {
-        id: row.text("platform_run_id")?,
-        state: run_state(&row.text("state")?)?,
-        opened_at: row.millis("opened_at")?,
-        changed_at: row.millis("changed_at")?,
-        counts: RunCounts {
-            deliveries: row.val("deliveries")?,
-            in_flight: row.val("in_flight")?,
-            ambiguous: row.val("ambiguous")?,
-            admit: row.val("admit")?,
-            duplicate: row.val("duplicate")?,
-            quarantine: row.val("quarantine")?,
-            superseded: row.val("superseded")?,
-            released: row.val("released")?,
-        },
-    })
 }
 
 fn filed_rows(rows: &[Row]) -> Result<Vec<StoredDocument>> {

@@ -14,12 +14,14 @@ use super::batch::{Batch, BatchError};
 use super::conn::{Columns, Conn, Result, big, rows};
 use super::effect_store::{PgEffectStore, PrefetchRequest};
 use super::write_op::{Tx, WriteOp};
-use super::{PostgresLedger, effects, issued, nul_escape, sql};
+use super::{PostgresLedger, effects, issued, sql};
+use crate::db::WriteBackend as _;
 use crate::issuance::{
     FileNote, Issuance, IssueHandlers, RecordedDelivery, SettledCopy, SettledEffect, Settlement,
 };
 use crate::port::BoxFuture;
 use crate::rules::{self, IssueResult, Recording};
+use crate::tables::run;
 
 type Reply<'a, T> = BoxFuture<'a, std::result::Result<T, Fault>>;
 
@@ -105,7 +107,7 @@ impl Issuance for PostgresLedger {
     }
 
     fn turn_run(&self, id: String, from: RunState, to: RunState, at: Millis) -> Reply<'_, bool> {
-        Box::pin(self.write(TurnRun { id, from, to, at }))
+        self.apply(run::SetState { id, from, to, at })
     }
 }
 
@@ -290,32 +292,4 @@ impl WriteOp for NoteFiles {
         tx.conn.execute(sql!("issued_unwritten_put"), &[&numbers, &flag])?;
         Ok(())
     }
-}
-
-/// Changes whether a run accepts events.
-struct TurnRun {
-    id: String,
-    from: RunState,
-    to: RunState,
-    at: Millis,
-}
-
-impl WriteOp for TurnRun {
-    type Output = bool;
-
-    fn write(&mut self, tx: &mut Tx<'_>) -> Result<bool> {
-        turn_run(tx.conn, &self.id, self.from, self.to, self.at)
-    }
-}
-
-/// Changes the state of a run. Returns `false` if it is not in the state `from`.
-pub(super) fn turn_run(
-    conn: &Conn,
-    run: &str,
-    from: RunState,
-    to: RunState,
-    at: Millis,
-) -> Result<bool> {
-    let row = [&nul_escape::escape(run) as _, &from.as_str() as _, &to.as_str() as _, &at.0 as _];
-    Ok(conn.execute(sql!("run_state"), &row)? > 0)
 }

@@ -12,10 +12,10 @@ use tokio_postgres::Row;
 
 use super::conn::{Columns, Conn, Error, Param, Result, big};
 use super::connect::Connector;
-use super::inbox::event_id;
 use super::migrate::Schema;
 use super::{OpenError, Options, connect_once, nul_escape, sql};
 use crate::common::records::{MismatchSink, RecordCheck};
+use crate::tables::inbox::event_id;
 use crate::verify::{
     AdmissionRow, Counters, Disagreement, DisagreementSink, DocumentFile, EachAdmission,
     EachInboxPresence, EachKey, EachSighting, InboxPresence, KeyRow, ProjectedDocument,

@@ -1,5 +1,6 @@
 //! SQLite driver.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use admit_core::{Fault, json};
@@ -8,6 +9,7 @@ use rusqlite::{Connection, ToSql};
 
 use super::write_op::{Tx, WriteOp};
 use super::{SqliteLedger, SqliteReader};
+use crate::common::notifier::Notifier;
 use crate::db::{
     Call, Columns, Db, InvalidValue, Operation, Param, ReadBackend, Statement, Transaction,
     WriteBackend,
@@ -46,11 +48,11 @@ fn json_array(texts: &[&str]) -> Vec<u8> {
 /// A row that was copied out of its statement.
 pub(crate) struct SqliteRow {
     names: Rc<[String]>,
-    cells: Vec<Cell>,
+    cells: Vec<Stored>,
 }
 
 /// A value as SQLite stores it. Text may be no UTF-8 where another program wrote it.
-enum Cell {
+enum Stored {
     Null,
     Int(i64),
     Real,
@@ -58,7 +60,7 @@ enum Cell {
     Bytes(Vec<u8>),
 }
 
-impl From<ValueRef<'_>> for Cell {
+impl From<ValueRef<'_>> for Stored {
     fn from(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Null => Self::Null,
@@ -71,7 +73,7 @@ impl From<ValueRef<'_>> for Cell {
 }
 
 impl SqliteRow {
-    fn cell(&self, column: &str) -> Result<&Cell, InvalidValue> {
+    fn cell(&self, column: &str) -> Result<&Stored, InvalidValue> {
         let index = self.names.iter().position(|name| name == column);
         let missing = || InvalidValue::new(format!("no column `{column}` in the result"));
         index.and_then(|index| self.cells.get(index)).ok_or_else(missing)
@@ -87,28 +89,30 @@ impl Columns for SqliteRow {
 
     fn int_opt(&self, column: &str) -> rusqlite::Result<Option<i64>> {
         match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Int(number) => Ok(Some(*number)),
-            Cell::Real | Cell::Text(_) | Cell::Bytes(_) => Err(wrong_type(column, "an integer")),
+            Stored::Null => Ok(None),
+            Stored::Int(number) => Ok(Some(*number)),
+            Stored::Real | Stored::Text(_) | Stored::Bytes(_) => {
+                Err(wrong_type(column, "an integer"))
+            }
         }
     }
 
     fn text_opt(&self, column: &str) -> rusqlite::Result<Option<String>> {
         match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Text(text) => {
+            Stored::Null => Ok(None),
+            Stored::Text(text) => {
                 let text = std::str::from_utf8(text).map_err(|_| wrong_type(column, "UTF-8"))?;
                 Ok(Some(text.to_owned()))
             }
-            Cell::Int(_) | Cell::Real | Cell::Bytes(_) => Err(wrong_type(column, "text")),
+            Stored::Int(_) | Stored::Real | Stored::Bytes(_) => Err(wrong_type(column, "text")),
         }
     }
 
     fn bytes_opt(&self, column: &str) -> rusqlite::Result<Option<Vec<u8>>> {
         match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Bytes(bytes) => Ok(Some(bytes.clone())),
-            Cell::Int(_) | Cell::Real | Cell::Text(_) => Err(wrong_type(column, "bytes")),
+            Stored::Null => Ok(None),
+            Stored::Bytes(bytes) => Ok(Some(bytes.clone())),
+            Stored::Int(_) | Stored::Real | Stored::Text(_) => Err(wrong_type(column, "bytes")),
         }
     }
 }
@@ -126,7 +130,7 @@ impl Db for Connection {
         let names: Rc<[String]> =
             statement.column_names().into_iter().map(ToOwned::to_owned).collect();
         let rows = statement.query_map(rusqlite::params_from_iter(params), |row| {
-            let cells = (0..names.len()).map(|index| Ok(Cell::from(row.get_ref(index)?)));
+            let cells = (0..names.len()).map(|index| Ok(Stored::from(row.get_ref(index)?)));
             Ok(SqliteRow { cells: cells.collect::<rusqlite::Result<_>>()?, names: names.clone() })
         })?;
         rows.collect()
@@ -149,11 +153,26 @@ impl Db for Connection {
     }
 
     fn query_all(&self, calls: &[Call<'_>]) -> rusqlite::Result<Vec<Vec<SqliteRow>>> {
-        calls.iter().map(|call| Db::query(self, call.statement, call.params)).collect()
+        let rows = |call: &Call<'_>| match call.rows {
+            None => Db::query(self, call.statement, call.params),
+            Some(rows) => {
+                let each = rows.iter().map(|row| [call.params, row].concat());
+                let found = each.map(|params| Db::query(self, call.statement, &params));
+                Ok(found.collect::<rusqlite::Result<Vec<_>>>()?.into_iter().flatten().collect())
+            }
+        };
+        calls.iter().map(rows).collect()
     }
 
     fn execute_all(&self, calls: &[Call<'_>]) -> rusqlite::Result<Vec<u64>> {
-        calls.iter().map(|call| Db::execute(self, call.statement, call.params)).collect()
+        let changed = |call: &Call<'_>| match call.rows {
+            None => Db::execute(self, call.statement, call.params),
+            Some(rows) => {
+                let each = rows.iter().map(|row| [call.params, row].concat());
+                each.map(|params| Db::execute(self, call.statement, &params)).sum()
+            }
+        };
+        calls.iter().map(changed).collect()
     }
 }
 
@@ -184,28 +203,42 @@ impl WriteBackend for SqliteLedger {
         &self,
         operation: O,
     ) -> BoxFuture<'_, Result<O::Output, Fault>> {
-        Box::pin(self.write(Applied(operation)))
+        Box::pin(self.write(Applied { operation, epoch: self.epoch }))
     }
 }
 
 /// An operation of a port as the writer thread takes it.
-struct Applied<O>(O);
+struct Applied<O> {
+    operation: O,
+    epoch: u64,
+}
 
 impl<O: Operation<Connection>> WriteOp for Applied<O> {
     type Output = O::Output;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<O::Output> {
-        self.0.apply(&Transaction { db: tx.conn, may_expire_gates: true })
+        self.operation.apply(&Transaction {
+            db: tx.conn,
+            epoch: self.epoch,
+            may_expire_gates: true,
+            is_shared: false,
+            // No other gate polls.
+            has_released: Cell::new(false),
+        })
+    }
+
+    fn notify(&self, output: &O::Output, notifier: &Notifier) {
+        self.operation.notify(output, notifier);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::params;
+    use crate::db::{params, row};
 
     static VALUES: Statement =
-        Statement::new("SELECT $1 AS a, $2 AS b, $3 AS c, $4 AS d, $5 AS e", "");
+        Statement::new("SELECT ?1 AS a, ?2 AS b, ?3 AS c, ?4 AS d, ?5 AS e", "");
 
     #[test]
     fn values_come_back_as_they_went_in() {
@@ -222,5 +255,18 @@ mod tests {
         for error in [row.text("a").err(), row.text("d").err(), row.text("nothing").err()] {
             assert!(error.is_some_and(|error| error.sqlite_error().is_none()));
         }
+    }
+
+    static DOUBLE: Statement = Statement::new("SELECT ?1 * ?2 AS product", "");
+
+    #[test]
+    fn a_call_with_rows_runs_once_per_row_and_without_rows_not_at_all() {
+        let conn = Connection::open_in_memory().unwrap();
+        let (rows, none) = ([row![3_u64], row![4_u64]], []);
+        let calls = [Call::rows(&DOUBLE, params![2_u64], &rows), Call::rows(&DOUBLE, &[], &none)];
+        let results = conn.query_all(&calls).unwrap();
+        let products = results[0].iter().map(|row| row.num("product").unwrap());
+        assert_eq!(products.collect::<Vec<_>>(), [6, 8]);
+        assert!(results[1].is_empty());
     }
 }

@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::{effects, issued, queries};
 use crate::rules::{Counters, DocumentSubject, HistoryLine, OpenQuarantine, RunDeltas};
+use crate::tables::run;
 
 /// The effect store of one transaction.
 pub(super) struct SqliteEffectStore<'c> {
@@ -148,7 +149,7 @@ impl crate::rules::EffectStore for SqliteEffectStore<'_> {
         if let Some(state) = self.states.get(run) {
             return Ok(*state);
         }
-        let state = issued::run(self.conn, run)?.map(|run| run.state);
+        let state = run::get(self.conn, run)?.map(|run| run.state);
         self.states.insert(run.to_owned(), state);
         Ok(state)
     }

@@ -1,12 +1,12 @@
 //! Documents and runs: written inside the writer's transaction, read outside of it.
 
 use admit_core::effect::Attribution;
-use admit_core::{Document, DocumentKind, DocumentRelease, Millis, RunState, Seq, StoredDocument};
+use admit_core::{Document, DocumentKind, DocumentRelease, Millis, Seq, StoredDocument};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::queries;
-use crate::issuance::{DocumentFilter, Run, RunCounts};
+use crate::issuance::DocumentFilter;
 use crate::rules::{DocumentSubject, OpenQuarantine, RunDeltas};
 
 /// Returns the document with this id.
@@ -167,15 +167,6 @@ pub(super) fn synced(conn: &Connection) -> rusqlite::Result<(u64, u64)> {
     Ok((to.unwrap_or(0), newest.unwrap_or(0)))
 }
 
-pub(super) fn run(conn: &Connection, id: &str) -> rusqlite::Result<Option<Run>> {
-    conn.prepare_cached(queries::RUN_GET)?.query_row([id], run_row).optional()
-}
-
-pub(super) fn runs(conn: &Connection, after: &str, rows_max: usize) -> rusqlite::Result<Vec<Run>> {
-    let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
-    conn.prepare_cached(queries::RUN_LIST)?.query_map((after, rows_max), run_row)?.collect()
-}
-
 fn not_ours(what: &str, word: &str) -> rusqlite::Error {
     let unknown = format!("{what} {word:?} is unknown").into();
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, unknown)
@@ -183,26 +174,6 @@ fn not_ours(what: &str, word: &str) -> rusqlite::Error {
 
 fn kind(word: &str) -> rusqlite::Result<DocumentKind> {
     DocumentKind::parse(word).ok_or_else(|| not_ours("document", word))
-}
-
-fn run_row(row: &Row<'_>) -> rusqlite::Result<Run> {
-    let word = row.get_ref("state")?.as_str()?;
-    Ok(Run {
-        id: row.get("platform_run_id")?,
-        state: RunState::parse(word).ok_or_else(|| not_ours("run state", word))?,
-        opened_at: Millis(row.get("opened_at")?),
-        changed_at: Millis(row.get("changed_at")?),
-        counts: RunCounts {
-            deliveries: row.get("deliveries")?,
-            in_flight: row.get("in_flight")?,
-            ambiguous: row.get("ambiguous")?,
-            admit: row.get("admit")?,
-            duplicate: row.get("duplicate")?,
-            quarantine: row.get("quarantine")?,
-            superseded: row.get("superseded")?,
-            released: row.get("released")?,
-        },
-    })
 }
 
 fn filed_row(row: &Row<'_>) -> rusqlite::Result<StoredDocument> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use admit_core::effect::{Attribution, Effect, IllegalStep};
 use admit_core::{
     Door, Entry, Event, Fault, Issue, Key, Millis, PriorAdmission, RecordedEntry,
-    RefusedSubmission, RunState, Seq, Verdict,
+    RefusedSubmission, Seq, Verdict,
 };
 
 use super::batch::{Batch, BatchError};
@@ -172,22 +172,5 @@ impl WriteOp for NoteFiles {
             put.execute((n, is_unwritten))?;
         }
         Ok(())
-    }
-}
-
-/// Changes whether a run accepts events.
-pub(super) struct TurnRun {
-    pub(super) id: String,
-    pub(super) from: RunState,
-    pub(super) to: RunState,
-    pub(super) at: Millis,
-}
-
-impl WriteOp for TurnRun {
-    type Output = bool;
-
-    fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<bool> {
-        let row = (&self.id, self.from.as_str(), self.to.as_str(), self.at.0);
-        Ok(tx.conn.prepare_cached(queries::RUN_STATE)?.execute(row)? > 0)
     }
 }

@@ -8,9 +8,6 @@ mod attachments;
 mod backup;
 mod batch;
 mod checkpoint;
-mod claims;
-mod clock;
-mod closures;
 mod copy_check;
 #[cfg(feature = "postgres")]
 pub(crate) mod copy_source;
@@ -27,14 +24,14 @@ mod keys;
 mod lock;
 mod mark_check;
 mod open;
+#[cfg(test)]
+mod plan_tests;
 mod queries;
 mod read_only;
 mod read_ports;
 mod reader;
 mod records;
 mod retention;
-mod streams;
-mod sweep;
 pub mod verify;
 mod verify_records;
 mod wal_check;
@@ -54,8 +51,8 @@ use admit_core::{
     Age, Door, Entry, Fault, FaultKind, Horizon, Issue, Millis, RecordedEntry, RunState, Seq,
 };
 use rusqlite::{Connection, OptionalExtension};
+use tokio::sync::watch;
 
-use crate::Migrated;
 use crate::common::hang_watch::{COMMIT_MAX, HangWatch};
 use crate::common::health::Health;
 use crate::common::notifier::Notifier;
@@ -63,6 +60,7 @@ use crate::common::queue::Queue;
 use crate::common::records::{AcceptEvent, RelinkSlice};
 use crate::common::retention::Sweeper;
 use crate::common::write_command;
+use crate::db::WriteBackend as _;
 use crate::effects::{AdvanceError, Effects, RecoveredEffects};
 use crate::gauges::Gauges;
 use crate::issuance::{
@@ -70,8 +68,11 @@ use crate::issuance::{
 };
 use crate::port::{
     AcceptError, AcceptedEvent, Admissions, BoxFuture, Ledger, Records, RelinkCounts,
+    StreamNotifier,
 };
 use crate::publications::{Offer, Publication, PublicationStep, Publications};
+use crate::tables::run;
+use crate::{Migrated, tables};
 use batch::Position;
 use checkpoint::WalHandle;
 use identity::OpenedFile;
@@ -172,8 +173,9 @@ impl SqliteLedger {
         conn.execute(queries::SR_LEASES_END, []).map_err(fail)?;
         let keys = KeyIndex::load(&conn, &path, options.key_index);
         let keys = keys.map_err(|error| OpenError::from_claims(&path, error))?;
-        let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
-        let sweeper = tokio::sync::Mutex::new(retention::load_sweeper(&conn).map_err(fail)?);
+        let horizon = tables::retention::load_horizon(&conn, options.retain).map_err(fail)?;
+        let sweeper =
+            tokio::sync::Mutex::new(tables::retention::load_sweeper(&conn).map_err(fail)?);
         let (health, notifier) = (Arc::new(Health::new()), Arc::new(Notifier::default()));
         let gauges = Arc::new(Gauges::default());
         let page_bytes = open::page_bytes(&conn).map_err(fail)?;
@@ -320,7 +322,7 @@ impl Issuance for SqliteLedger {
         to: RunState,
         at: Millis,
     ) -> BoxFuture<'_, Result<bool, Fault>> {
-        Box::pin(self.write(issuing::TurnRun { id, from, to, at }))
+        self.apply(run::SetState { id, from, to, at })
     }
 }
 
@@ -382,6 +384,12 @@ impl Publications for SqliteLedger {
         at: Millis,
     ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>> {
         Box::pin(self.write(publications::Recover { epoch: self.epoch, door, at }))
+    }
+}
+
+impl StreamNotifier for SqliteLedger {
+    fn subscribe(&self, door: &Door) -> watch::Receiver<Seq> {
+        self.notifier.subscribe(door)
     }
 }
 

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use admit_core::effect::{Effect, EffectLogEntry};
-use admit_core::{EntityId, Fault, Key, Receipt, Seq, StoredDocument};
-use bytes::Bytes;
+use admit_core::{Fault, Seq, StoredDocument};
 
-use super::reader::{self, Readers};
+use super::reader::Readers;
 use super::records::{self, published};
 use super::{SqliteLedger, SqliteReader, effects, issued, queries};
 use crate::effects::{EffectFilter, EffectReader};
 use crate::issuance::{DocumentFilter, DocumentReader, Run};
 use crate::port::{
-    BoxFuture, CountsFilter, EventLine, Reader, ReceiptFilter, ReceiptPage, RecordCounts,
-    RecordDetail, RecordFilter, RecordLine, RecordReader, Status,
+    BoxFuture, CountsFilter, EventLine, RecordCounts, RecordDetail, RecordFilter, RecordLine,
+    RecordReader,
 };
 use crate::publications::{Publication, PublicationCounts, PublicationReader, UnpublishedRecord};
 use crate::rules::BUS_END;
+use crate::tables::run;
 
 /// Has a pool of read-only connections.
 trait HasReaders: Send + Sync {
@@ -32,58 +32,6 @@ impl HasReaders for SqliteLedger {
 impl HasReaders for SqliteReader {
     fn readers(&self) -> &Readers {
         &self.readers
-    }
-}
-
-impl<T: HasReaders> Reader for T {
-    fn tag(&self) -> u32 {
-        self.readers().tag()
-    }
-
-    fn receipt(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Receipt>, Fault>> {
-        Box::pin(self.readers().read(move |conn, tag| reader::receipt(conn, tag, seq)))
-    }
-
-    fn find(&self, key: Key) -> BoxFuture<'_, Result<Option<Receipt>, Fault>> {
-        Box::pin(self.readers().read(move |conn, tag| reader::find(conn, tag, &key)))
-    }
-
-    fn body(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Bytes>, Fault>> {
-        Box::pin(self.readers().read(move |conn, _| reader::body(conn, seq)))
-    }
-
-    fn list(&self, filter: ReceiptFilter) -> BoxFuture<'_, Result<Vec<Receipt>, Fault>> {
-        Box::pin(self.readers().read(move |conn, tag| reader::list(conn, tag, &filter)))
-    }
-
-    fn page_of(
-        &self,
-        filter: ReceiptFilter,
-        examined_max: usize,
-    ) -> BoxFuture<'_, Result<ReceiptPage, Fault>> {
-        let page = move |conn: &_, tag| reader::page_of(conn, tag, &filter, examined_max);
-        Box::pin(self.readers().read(page))
-    }
-
-    fn document(&self, id: EntityId) -> BoxFuture<'_, Result<Option<String>, Fault>> {
-        Box::pin(self.readers().read(move |conn, _| reader::document(conn, &id)))
-    }
-
-    fn documents(
-        &self,
-        projection: &'static str,
-        prefix: String,
-        after: Option<String>,
-        rows_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<(String, String)>, Fault>> {
-        Box::pin(self.readers().read(move |conn, _| {
-            reader::documents(conn, projection, &prefix, after.as_deref(), rows_max)
-        }))
-    }
-
-    fn status(&self) -> BoxFuture<'_, Result<Status, Fault>> {
-        let path = self.readers().path().to_owned();
-        Box::pin(self.readers().read(move |conn, _| reader::status(conn, &path)))
     }
 }
 
@@ -228,10 +176,10 @@ impl<T: HasReaders> DocumentReader for T {
     }
 
     fn run(&self, id: String) -> BoxFuture<'_, Result<Option<Run>, Fault>> {
-        Box::pin(self.readers().read(move |conn, _| issued::run(conn, &id)))
+        Box::pin(self.readers().read(move |conn, _| run::get(conn, &id)))
     }
 
     fn runs(&self, after: String, rows_max: usize) -> BoxFuture<'_, Result<Vec<Run>, Fault>> {
-        Box::pin(self.readers().read(move |conn, _| issued::runs(conn, &after, rows_max)))
+        Box::pin(self.readers().read(move |conn, _| run::list(conn, &after, rows_max)))
     }
 }

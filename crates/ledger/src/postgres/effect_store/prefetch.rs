@@ -90,7 +90,7 @@ impl Prefetched {
         }
         if !runs.is_empty() {
             for row in next() {
-                let state = issued::run_state(&row.text("state")?)?;
+                let state = crate::tables::run::parse_state(&row.text("state")?)?;
                 self.runs.insert(row.text("platform_run_id")?, Some(state));
             }
         }

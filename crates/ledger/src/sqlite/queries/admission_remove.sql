@@ -1,2 +1,2 @@
 -- An admission goes with its facts.
-DELETE FROM admission WHERE seq = ?1 RETURNING door;
+DELETE FROM admission WHERE seq = ?1 RETURNING door, seq;

@@ -1,2 +1,2 @@
 -- Who holds a place, and until when.
-SELECT lease, consumer, expires_at FROM claim WHERE door = ?1 AND seq = ?2;
+SELECT seq, lease, consumer, expires_at FROM claim WHERE door = ?1 AND seq = ?2;

@@ -1,2 +1,0 @@
--- The raw body kept at a place.
-SELECT bytes FROM body WHERE seq = ?1;

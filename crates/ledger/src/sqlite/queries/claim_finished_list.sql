@@ -1,3 +1,0 @@
--- What was finished with another word than "done", after ?2.
-SELECT seq, status, consumer, finished_at FROM claim_finished
-WHERE door = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3;

@@ -1,2 +1,0 @@
--- A person vouches for a clock.
-INSERT INTO clock_confirmation (confirmed_at, trusted_at, principal, reason) VALUES (?1, ?2, ?3, ?4);

@@ -1,2 +1,0 @@
--- One single value.
-SELECT value FROM meta WHERE name = ?1;

@@ -1,2 +1,0 @@
--- One single value, unset.
-DELETE FROM meta WHERE name = ?1;

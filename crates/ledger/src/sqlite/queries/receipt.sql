@@ -1,2 +1,0 @@
--- The receipt at one place.
-SELECT * FROM receipt WHERE seq = ?1;
