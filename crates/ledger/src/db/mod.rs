@@ -175,6 +175,8 @@ pub(crate) struct Transaction<'t, D> {
     /// Whether other gates may be declared dead now: not while the lease of this gate expired moments
     /// ago, because theirs may have expired for the same reason. Always where there is one gate.
     pub(crate) may_expire_gates: bool,
+    /// Whether other gates may write to the same ledger.
+    pub(crate) is_shared: bool,
     /// Set when an entry of a stream is released: gates look for that when they poll for news.
     pub(crate) has_released: Cell<bool>,
     /// All epochs of this process.

@@ -27,7 +27,7 @@ use super::nul_escape;
 pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 
 /// Result of a statement.
-pub(crate) type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a statement failed.
 #[derive(Debug, thiserror::Error)]
@@ -153,10 +153,7 @@ impl Conn {
         }
     }
 
-    fn wait<T>(
-        &self,
-        answer: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
-    ) -> Result<T> {
+    fn wait<T>(&self, answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
         let answer_max = self.answer_max.get();
         let bounded = async { tokio::time::timeout(answer_max, answer).await };
         let answered = match &self.driver {
@@ -231,14 +228,14 @@ impl Conn {
 
     /// Pipelines statements; returns the number of affected rows of each.
     pub(super) fn execute_all(&self, queries: &[Query<'_>]) -> Result<Vec<u64>> {
-        Ok(self.try_all(queries)?.into_iter().collect::<std::result::Result<_, _>>()?)
+        Ok(self.try_all(queries)?.into_iter().collect::<Result<_, _>>()?)
     }
 
     /// Pipelines statements; returns the result of each, including failures.
     pub(super) fn try_all(
         &self,
         queries: &[Query<'_>],
-    ) -> Result<Vec<std::result::Result<u64, tokio_postgres::Error>>> {
+    ) -> Result<Vec<Result<u64, tokio_postgres::Error>>> {
         self.wait(async {
             let statements = self.prepared(queries).await?;
             let sent = queries.iter().zip(&statements);
@@ -251,7 +248,7 @@ impl Conn {
     async fn prepared(
         &self,
         queries: &[Query<'_>],
-    ) -> std::result::Result<Vec<Statement>, tokio_postgres::Error> {
+    ) -> Result<Vec<Statement>, tokio_postgres::Error> {
         let mut statements = Vec::with_capacity(queries.len());
         for call in queries {
             statements.push(self.client().prepare_cached(call.sql).await?);
@@ -339,10 +336,6 @@ pub(super) trait Columns {
 
     fn text_opt(&self, at: impl At) -> Result<Option<String>> {
         Ok(self.val::<Option<String>>(at)?.map(nul_escape::unescape))
-    }
-
-    fn flag(&self, at: impl At) -> Result<bool> {
-        Ok(self.val::<i64>(at)? != 0)
     }
 
     fn bytes32(&self, at: impl At) -> Result<[u8; 32]> {

@@ -9,6 +9,7 @@ use tokio_postgres::Row;
 
 use super::conn::{self, Columns, Conn, Query, Result, big};
 use super::{nul_escape, sql};
+use crate::tables::receipt;
 
 /// The documents a batch has touched, in name order.
 #[derive(Default)]
@@ -71,7 +72,7 @@ impl Documents {
         conn: &Conn,
         projections: &[Arc<dyn Projection>],
         seq: Seq,
-    ) -> std::result::Result<(), ApplyError> {
+    ) -> Result<(), ApplyError> {
         for projection in projections {
             let id = projection.entity();
             if !self.touched.contains_key(&id) {
@@ -105,14 +106,7 @@ impl Documents {
     fn stored(&self, conn: &Conn, id: &EntityId) -> Result<Option<String>> {
         match self.stored.get(id) {
             Some(stored) => Ok(stored.clone()),
-            None => get(conn, id),
+            None => receipt::document(conn, id),
         }
     }
-}
-
-/// Returns one document.
-pub(super) fn get(conn: &Conn, id: &EntityId) -> Result<Option<String>> {
-    let (projection, entity) = (id.projection, nul_escape::escape(&id.entity));
-    let row = conn.query_opt(sql!("document_get"), &[&projection, &entity])?;
-    row.map(|row| row.text("text")).transpose()
 }

@@ -277,6 +277,7 @@ impl<O: Operation<Conn>> WriteOp for AppliedOperation<O> {
             db: tx.conn,
             epoch: tx.epoch,
             may_expire_gates: tx.may_recover_others,
+            is_shared: true,
             has_released: Cell::new(false),
             own_epochs: tx.own,
             last_issued: Cell::new(tx.position.last_issued),

@@ -19,7 +19,7 @@ use admit_core::{
 };
 use bytes::Bytes;
 
-pub(crate) use closing::{ClosureStore, begin_closing, end_closing, reopen};
+pub(crate) use closing::{begin_closing, end_closing, reopen_lost};
 pub(crate) use documents::release_documents;
 pub(crate) use recording::{IssueResult, RecordingBatch, record, refused_while_closing};
 pub(crate) use runs::RunDeltas;

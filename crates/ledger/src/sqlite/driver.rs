@@ -295,6 +295,7 @@ impl<O: Operation<Connection>> WriteOp for AppliedOperation<O> {
             db: tx.conn,
             epoch: self.epoch,
             may_expire_gates: true,
+            is_shared: false,
             // No other gate polls.
             has_released: Cell::new(false),
             own_epochs: &[self.epoch],
@@ -310,7 +311,7 @@ impl<O: Operation<Connection>> WriteOp for AppliedOperation<O> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::params;
+    use crate::db::{params, row};
 
     static VALUES: Statement =
         Statement::new("SELECT ?1 AS a, ?2 AS b, ?3 AS c, ?4 AS d, ?5 AS e", "");
@@ -330,5 +331,18 @@ mod tests {
         for error in [row.text("a").err(), row.text("d").err(), row.text("nothing").err()] {
             assert!(error.is_some_and(|error| error.sqlite_error().is_none()));
         }
+    }
+
+    static DOUBLE: Statement = Statement::new("SELECT ?1 * ?2 AS product", "");
+
+    #[test]
+    fn a_call_with_rows_runs_once_per_row_and_without_rows_not_at_all() {
+        let conn = Connection::open_in_memory().unwrap();
+        let (rows, none) = ([row![3_u64], row![4_u64]], []);
+        let calls = [Call::rows(&DOUBLE, params![2_u64], &rows), Call::rows(&DOUBLE, &[], &none)];
+        let results = conn.query_all(&calls).unwrap();
+        let products = results[0].iter().map(|row| row.num("product").unwrap());
+        assert_eq!(products.collect::<Vec<_>>(), [6, 8]);
+        assert!(results[1].is_empty());
     }
 }

@@ -13,7 +13,8 @@ use crate::rules::{
     Counters, DocumentSubject, HistoryLine, OpenQuarantine, RunDeltas, evidence_text,
 };
 use crate::tables::effect::{self, EffectDb, NeededRows, stored_effect};
-use crate::tables::issued::{self, document_kind, stored_document};
+use crate::tables::issued::{document_kind, stored_document};
+use crate::tables::run;
 
 impl EffectDb for Connection {
     type Store<'t> = SqliteEffectStore<'t>;
@@ -236,11 +237,7 @@ impl crate::rules::EffectStore for SqliteEffectStore<'_> {
         if let Some(state) = self.states.get(run) {
             return Ok(*state);
         }
-        let state = self
-            .conn
-            .prepare_cached(issued::RUN.sqlite())?
-            .query_row([run], |row| issued::run_state(row))
-            .optional()?;
+        let state = run::get(self.conn, run)?.map(|run| run.state);
         self.states.insert(run.to_owned(), state);
         Ok(state)
     }

@@ -8,9 +8,6 @@ mod attachments;
 mod backup;
 mod batch;
 mod checkpoint;
-mod claims;
-mod clock;
-mod closures;
 mod copy_check;
 #[cfg(feature = "postgres")]
 pub(crate) mod copy_source;
@@ -25,14 +22,13 @@ mod keys;
 mod lock;
 mod mark_check;
 mod open;
+#[cfg(test)]
+mod plan_tests;
 mod queries;
 mod read_only;
-mod read_ports;
 mod reader;
 mod records;
 mod retention;
-mod streams;
-mod sweep;
 pub mod unreadable;
 pub mod verify;
 mod wal_check;
@@ -46,8 +42,9 @@ use std::thread;
 use std::time::Duration;
 
 use admit_core::panic_guard;
-use admit_core::{Age, Entry, Fault, Horizon, Millis, RecordedEntry, Seq};
+use admit_core::{Age, Door, Entry, Fault, Horizon, Millis, RecordedEntry, Seq};
 use rusqlite::{Connection, OptionalExtension};
+use tokio::sync::watch;
 
 use crate::SchemaMigration;
 use crate::common::hang_watch::{COMMIT_MAX, HangWatch};
@@ -57,7 +54,8 @@ use crate::common::queue::Queue;
 use crate::common::retention::Sweeper;
 use crate::common::write_command;
 use crate::gauges::Gauges;
-use crate::port::{Admissions, BoxFuture, Ledger};
+use crate::port::{Admissions, BoxFuture, Ledger, StreamNotifier};
+use crate::tables;
 use batch::Position;
 use checkpoint::WalHandle;
 use identity::OpenedFile;
@@ -157,8 +155,9 @@ impl SqliteLedger {
         conn.execute(queries::SR_LEASES_END, []).map_err(fail)?;
         let keys = KeyIndex::load(&conn, &path, options.key_index);
         let keys = keys.map_err(|error| OpenError::from_claims(&path, error))?;
-        let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
-        let sweeper = tokio::sync::Mutex::new(retention::load_sweeper(&conn).map_err(fail)?);
+        let horizon = tables::retention::load_horizon(&conn, options.retain).map_err(fail)?;
+        let sweeper =
+            tokio::sync::Mutex::new(tables::retention::load_sweeper(&conn).map_err(fail)?);
         let (health, notifier) = (Arc::new(Health::new()), Arc::new(Notifier::default()));
         let gauges = Arc::new(Gauges::default());
         let page_bytes = open::page_bytes(&conn).map_err(fail)?;
@@ -217,6 +216,12 @@ impl SqliteLedger {
 impl Admissions for SqliteLedger {
     fn record(&self, batch: Vec<Entry>) -> BoxFuture<'_, Vec<Result<RecordedEntry, Fault>>> {
         self.queue.record(batch)
+    }
+}
+
+impl StreamNotifier for SqliteLedger {
+    fn subscribe(&self, door: &Door) -> watch::Receiver<Seq> {
+        self.notifier.subscribe(door)
     }
 }
 

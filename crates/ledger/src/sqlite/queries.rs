@@ -1,59 +1,38 @@
 //! SQL statements, one `.sql` file each; the comments there give the reasons.
 
+use crate::db::shared_for_sqlite;
+
 macro_rules! queries {
     ($($name:ident $file:literal;)+) => {
         $(pub(super) const $name: &str = include_str!(concat!("queries/", $file, ".sql"));)+
     };
+    (shared $($name:ident $file:literal;)+) => {
+        $(pub(super) const $name: &str = shared_for_sqlite!($file);)+
+    };
 }
 
 queries! {
-    ADMISSION_REMOVE "admission_remove";
+    shared
+    DOCUMENT_GET "document_get";
+    KEY_FIND "key_find";
+    META_ADD "meta_add";
+    META_GET "meta_get";
+    META_MAX "meta_max";
+    META_PUT "meta_put";
+}
+
+queries! {
     AGAIN "again";
-    BODY "body";
-    BODY_BYTES "body_bytes";
-    BODY_REMOVE "body_remove";
     CHECKPOINT_FULL "checkpoint_full";
     CHECKPOINT_PASSIVE "checkpoint_passive";
     CHECKPOINT_TRUNCATE "checkpoint_truncate";
-    CLAIM_FINISHED_LIST "claim_finished_list";
-    CLAIM_FINISHED_PUT "claim_finished_put";
-    BUS_ENDS_FORGET "bus_ends_forget";
-    CLAIM_FINISHED_REMOVE "claim_finished_remove";
-    CLAIM_FREE "claim_free";
-    CLAIM_GET "claim_get";
-    CLAIM_HEAD "claim_head";
-    CLAIM_HEAD_PUT "claim_head_put";
-    CLAIM_NEW "claim_new";
-    CLAIM_PUT "claim_put";
-    CLAIM_REMOVE "claim_remove";
-    CLAIM_STANDING "claim_standing";
-    CLAIM_STRAY "claim_stray";
-    CLAIM_UNTIL "claim_until";
-    CLOCK_CONFIRM "clock_confirm";
-    CLOCK_KNOWN "clock_known";
-    CLOCK_NEWEST "clock_newest";
-    DOCUMENTS "documents";
-    CLOSURE_ATTEMPT "closure_attempt";
-    CLOSURE_BEGIN "closure_begin";
-    CLOSURE_FILED "closure_filed";
-    CLOSURE_GET "closure_get";
-    CLOSURE_LOST "closure_lost";
-    CLOSURE_PUT "closure_put";
-    CLOSURE_UNFILED "closure_unfiled";
-    DOCUMENT_GET "document_get";
     DOCUMENT_PUT "document_put";
     EFFECT_INSERT "effect_insert";
     EFFECT_NOTE "effect_note";
     EFFECT_UPDATE "effect_update";
     FIRST "first";
     GATE_START "gate_start";
-    INBOX_FORGET "inbox_forget";
-    INBOX_GET "inbox_get";
-    INBOX_LIST "inbox_list";
-    INBOX_LIST_STATUS "inbox_list_status";
     INBOX_PUT "inbox_put";
-    INBOX_REMOVE "inbox_remove";
-    INBOX_STATUS "inbox_status";
     INSERT_ADMISSION "insert_admission";
     INSERT_BODY "insert_body";
     INSERT_SIGHTING "insert_sighting";
@@ -66,7 +45,6 @@ queries! {
     ISSUED_REOPEN "issued_reopen";
     ISSUED_SUPERSEDE "issued_supersede";
     KEY_CLAIM "key_claim";
-    KEY_FIND "key_find";
     KEY_FORGET "key_forget";
     KEY_HOLDS "key_holds";
     KEY_INDEX_READ "key_index_read";
@@ -84,41 +62,12 @@ queries! {
     KEY_PAGE_READ "key_page_read";
     KEY_REGION_PUT "key_region_put";
     KEY_REGION_READ "key_region_read";
-    LIST "list";
-    LIST_QUARANTINE "list_quarantine";
-    LIST_QUARANTINE_WINDOW "list_quarantine_window";
-    LIST_WINDOW "list_window";
-    META_ADD "meta_add";
-    META_GET "meta_get";
-    META_MAX "meta_max";
-    META_PUT "meta_put";
-    META_REMOVE "meta_remove";
-    QUOTA_GIVE_BACK "quota_give_back";
     QUOTA_TAKE "quota_take";
-    RECEIPT "receipt";
     REFUSED_BEFORE "refused_before";
-    RETAIN_BODIES "retain_bodies";
-    RETAIN_DUE "retain_due";
-    RETAIN_LATER_PUT "retain_later_put";
-    RETAIN_LATER_REMOVE "retain_later_remove";
-    RETAIN_ROWS "retain_rows";
     RUN_ADD "run_add";
-    RUN_AMBIGUITIES "run_ambiguities";
-    RUN_IDS "run_ids";
-    RUN_LINES "run_lines";
-    RUN_QUARANTINES "run_quarantines";
-    RUN_RECEIPTS "run_receipts";
-    RUN_UNSETTLED "run_unsettled";
-    SIGHTING "sighting";
-    SIGHTINGS_REMOVE "sightings_remove";
     SR_LEASES_END "sr_leases_end";
-    STATUS "status";
     VERIFY_CLAIMED "verify_claimed";
     VERIFY_KEYS "verify_keys";
     VERIFY_KEY_LOG "verify_key_log";
     VERIFY_KEY_PAGES "verify_key_pages";
-    STREAM "stream";
-    STREAM_ENTRY "stream_entry";
-    STREAM_HAS "stream_has";
-    STREAM_NEWEST "stream_newest";
 }

@@ -16,10 +16,11 @@ use crate::db::{
 };
 use crate::issuance::{
     DocumentFilter, DocumentReader, FileNote, Issuance, IssueHandlers, RecordedDelivery, Run,
-    RunCounts, SettledCopy, SettledEffect, Settlement,
+    SettledCopy, SettledEffect, Settlement,
 };
 use crate::port::BoxFuture;
 use crate::rules::{self, BUS_END, OpenQuarantine};
+use crate::tables::run;
 
 statements! {
     shared BUS_ENDS "bus_ends";
@@ -33,9 +34,6 @@ statements! {
     shared OF_ADMISSION "issued_of";
     shared OPEN_NAMED "issued_twin";
     shared QUARANTINE "issued_quarantine";
-    shared RUN "run_get";
-    shared RUNS "run_list";
-    shared RUN_STATE "run_state";
     each SYNCED "issued_synced";
     shared UNWRITTEN "issued_unwritten";
     each UNWRITTEN_PUT "issued_unwritten_put";
@@ -128,7 +126,7 @@ impl<B: WriteBackend<Db: EffectDb>> Issuance for B {
         to: RunState,
         at: Millis,
     ) -> BoxFuture<'_, Result<bool, Fault>> {
-        self.apply(TurnRun { id, from, to, at })
+        self.apply(run::SetState { id, from, to, at })
     }
 }
 
@@ -169,13 +167,11 @@ impl<B: ReadBackend> DocumentReader for B {
     }
 
     fn run(&self, id: String) -> BoxFuture<'_, Result<Option<Run>, Fault>> {
-        self.read(move |db, _| run(db, &id))
+        self.read(move |db, _| run::get(db, &id))
     }
 
     fn runs(&self, after: String, rows_max: usize) -> BoxFuture<'_, Result<Vec<Run>, Fault>> {
-        self.read(move |db, _| {
-            db.query(&RUNS, params![&after, rows_max])?.iter().map(stored_run).collect()
-        })
+        self.read(move |db, _| run::list(db, &after, rows_max))
     }
 }
 
@@ -311,38 +307,6 @@ impl<D: Db> Operation<D> for NoteFiles {
     }
 }
 
-/// Changes whether a run accepts events.
-struct TurnRun {
-    id: String,
-    from: RunState,
-    to: RunState,
-    at: Millis,
-}
-
-impl<D: Db> Operation<D> for TurnRun {
-    type Output = bool;
-
-    fn apply(&mut self, tx: &Transaction<'_, D>) -> Result<bool, D::Error> {
-        turn_run(tx.db, &self.id, self.from, self.to, self.at)
-    }
-}
-
-/// Changes the state of a run. Returns `false` if it is not in the state `from`.
-pub(crate) fn turn_run<D: Db>(
-    db: &D,
-    run: &str,
-    from: RunState,
-    to: RunState,
-    at: Millis,
-) -> Result<bool, D::Error> {
-    Ok(db.execute(&RUN_STATE, params![run, from.as_str(), to.as_str(), at])? > 0)
-}
-
-/// Returns one run.
-pub(crate) fn run<D: Db>(db: &D, id: &str) -> Result<Option<Run>, D::Error> {
-    db.query_opt(&RUN, params![id])?.as_ref().map(stored_run).transpose()
-}
-
 fn list<D: Db>(db: &D, filter: &DocumentFilter) -> Result<Vec<StoredDocument>, D::Error> {
     let DocumentFilter { run, kind, decision, is_open, after, rows_max } = filter;
     if let (Some(DocumentKind::Quarantine), Some(run), None) = (kind, run, decision) {
@@ -358,35 +322,10 @@ fn synced<D: Db>(db: &D, statement: &'static Statement) -> Result<(u64, u64), D:
     Ok((row.num("synced_to")?, row.num("newest")?))
 }
 
-/// Parses the stored state of a run.
-pub(crate) fn run_state<R: Columns>(row: &R) -> Result<RunState, R::Error> {
-    let word = row.text("state")?;
-    RunState::parse(&word).ok_or_else(|| InvalidValue::unknown("run state", &word).into())
-}
-
 /// Parses the stored kind of a document.
 pub(crate) fn document_kind<R: Columns>(row: &R) -> Result<DocumentKind, R::Error> {
     let word = row.text("kind")?;
     DocumentKind::parse(&word).ok_or_else(|| InvalidValue::unknown("document", &word).into())
-}
-
-pub(crate) fn stored_run<R: Columns>(row: &R) -> Result<Run, R::Error> {
-    Ok(Run {
-        id: row.text("platform_run_id")?,
-        state: run_state(row)?,
-        opened_at: row.millis("opened_at")?,
-        changed_at: row.millis("changed_at")?,
-        counts: RunCounts {
-            deliveries: row.int("deliveries")?,
-            in_flight: row.int("in_flight")?,
-            ambiguous: row.int("ambiguous")?,
-            admit: row.int("admit")?,
-            duplicate: row.int("duplicate")?,
-            quarantine: row.int("quarantine")?,
-            superseded: row.int("superseded")?,
-            released: row.int("released")?,
-        },
-    })
 }
 
 fn documents<R: Columns>(rows: &[R]) -> Result<Vec<StoredDocument>, R::Error> {

@@ -33,7 +33,7 @@ statements! {
     shared HISTORY "publication_history";
     each INSERT "publication_insert";
     shared LIST "publications";
-    each META_MAX "meta_max";
+    shared META_MAX "meta_max";
     each LOST "publications_lost";
     shared NAMED "publication_named";
     shared NOTE "publication_note";

@@ -56,10 +56,11 @@ impl PgEffectStore<'_> {
         if !runs.run.is_empty() {
             queries.push(runs.query());
         }
-        queries
-            .extend(raised.iter().map(|(name, to)| Query::new(sql!("meta_max"), vec![name, to])));
         queries.extend(
-            added.iter().map(|(name, more)| Query::new(sql!("meta_add"), vec![name, more])),
+            raised.iter().map(|(name, to)| Query::new(sql!(shared "meta_max"), vec![name, to])),
+        );
+        queries.extend(
+            added.iter().map(|(name, more)| Query::new(sql!(shared "meta_add"), vec![name, more])),
         );
         if !queries.is_empty() {
             self.conn.execute_all(&queries)?;

@@ -10,7 +10,7 @@ use super::super::conn::{Columns, Conn, Query, Result, big};
 use super::super::{nul_escape, sql};
 use super::{Name, PgEffectStore};
 use crate::tables::effect::stored_effect;
-use crate::tables::issued::{run_state, stored_document};
+use crate::tables::issued::stored_document;
 
 /// Rows that a decision will need, as far as known.
 #[derive(Default)]
@@ -92,7 +92,7 @@ impl EffectPrefetch {
         }
         if !runs.is_empty() {
             for row in next() {
-                let state = run_state(&row)?;
+                let state = crate::tables::run::parse_state(&row.text("state")?)?;
                 self.runs.insert(row.text("platform_run_id")?, Some(state));
             }
         }

@@ -11,11 +11,11 @@ use super::super::commit_token::Token;
 use super::super::conn::{self, Conn};
 use super::super::fault;
 use super::super::head_lock::{self, Position, TransactionStart};
-use super::super::retention;
 use super::super::write_op::{ErasedWriteOp, Tx};
 use super::{PreparedBatch, Writer};
 use crate::common::commit_batch::CommitBatch;
 use crate::common::write_command::{Outcomes, rejected};
+use crate::tables::retention;
 
 /// Why a batch is not written.
 enum GroupError {

@@ -10,6 +10,7 @@ use admit_core::{Key, Seq};
 
 use crate::common::records::{MismatchSink, RecordCheck};
 use crate::db::{Columns, Param, Statement, params, statements};
+use crate::tables::inbox;
 use crate::tables::record::RowTables;
 use crate::verify::{
     AdmissionRow, DisagreementSink, DocumentFile, EachAdmission, EachInboxPresence, EachKey,
@@ -19,7 +20,7 @@ use crate::verify::{
 use crate::verify_inbox::EachInboxRow;
 use crate::verify_laws::{EachBreach, Law};
 use crate::verify_records::EventRowSink;
-use rows::{AdmissionColumns, SightingColumns, document, event_id, inbox_record};
+use rows::{AdmissionColumns, SightingColumns, document, inbox_record};
 
 statements! {
     each ADMISSIONS "verify_admissions";
@@ -316,7 +317,7 @@ impl<D: VerifyDb> SqlRows<D> {
         let mut events: Vec<(Seq, Result<Event, String>)> = Vec::new();
         let last = self.slice(&INBOX, slice, &mut |row, seq| {
             let event = || -> Result<Event, D::Error> {
-                Ok((event_id(&row.text("facts")?), row.bytes_opt("body")?))
+                Ok((inbox::event_id(&row.text("facts")?), row.bytes_opt("body")?))
             };
             events.push((seq, event().map_err(|error| error.to_string())));
             Ok(())

@@ -1,9 +1,9 @@
 //! Reads rows to be verified.
 
-use admit_core::json::{self, Value};
 use admit_core::{Digest, Key, Millis, Seq};
 
 use crate::db::{Columns, InvalidValue};
+use crate::tables::inbox;
 use crate::verify::{
     AdmissionRow, ProjectedDocument, SightingRow, StoredAdmission, UnreadableDocument,
 };
@@ -115,7 +115,7 @@ impl SightingColumns {
 pub(super) fn inbox_record<R: Columns>(row: &R) -> Result<InboxRecord, R::Error> {
     let admission = match row.flag("is_ours")? {
         true => Some(InboxOrigin {
-            event_id: event_id(&row.text("facts")?),
+            event_id: inbox::event_id(&row.text("facts")?),
             received_at: row.millis("admitted_at")?,
         }),
         false => None,
@@ -163,9 +163,3 @@ pub(super) fn document<R: Columns<Error: std::fmt::Display>>(
     }
 }
 
-/// The `event_id` in the facts of an event of the inbox.
-pub(super) fn event_id(facts: &str) -> Option<String> {
-    let limits = json::Limits { bytes_max: usize::MAX, ..json::Limits::default() };
-    let facts = json::parse(facts.as_bytes(), &limits).ok()?;
-    facts.get("event_id").and_then(Value::as_str).map(str::to_owned)
-}
