@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::gate::Gate;
 use crate::support::ledger;
-use crate::support::machine::{Requirement, has, skip, text};
+use crate::support::machine::{has, skip, text};
 use crate::support::{sql, wait_for};
 
 /// What the gate may hold at most, at any moment of the load and after it. A debug build with its
@@ -40,7 +40,7 @@ fn accepted(folder: &Path) -> BTreeSet<String> {
 #[test]
 fn a_mixed_load_is_held_with_bounded_memory_and_nothing_accepted_is_lost() {
     if !has("wrk") {
-        skip(Requirement::Wrk, "wrk is not installed; `cargo xtask setup` installs it");
+        skip("wrk is not installed; `cargo xtask setup` installs it");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -38,6 +38,11 @@ impl Step {
         self
     }
 
+    /// With `is_strict`, a test that lacks a program or a service fails instead of being skipped.
+    pub(crate) fn strict(self, is_strict: bool) -> Self {
+        if is_strict { self.with("ADMIT_TESTS_STRICT", "1") } else { self }
+    }
+
     /// Runs it to its end. Anything but success stops the command it belongs to.
     pub(crate) fn run(mut self) -> Result<(), Failed> {
         println!("==> {}", self.name);
