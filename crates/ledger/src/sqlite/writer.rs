@@ -20,8 +20,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use admit_core::{Entry, Fault, FaultKind};
-use admit_sqlite_log::Mark;
 use admit_sqlite_log::mark::CommitPosition;
+use admit_sqlite_log::{Mark, WalConnection, WalWrites};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::batch::{Batch, BatchError, Position};
@@ -53,7 +53,8 @@ const ROOM_BYTES_MIN: u64 = 256 << 10;
 pub(super) struct Writer {
     pub(super) path: PathBuf,
     pub(super) opened_file: OpenedFile,
-    pub(super) conn: Connection,
+    pub(super) conn: WalConnection,
+    pub(super) wal_writes: WalWrites,
     pub(super) mark: Arc<Mark>,
     pub(super) keys: KeyIndex,
     pub(super) position: Position,
@@ -390,8 +391,8 @@ impl Writer {
     fn reset_connection(&mut self) {
         self.keys.rolled_back();
         let afresh = roll_back(&self.conn).and_then(|()| {
-            self.conn = open::open_writer(&self.path)?;
-            admit_sqlite_log::mark_generations(&self.conn, &self.mark)?;
+            self.conn = open::open_writer(&self.path, self.wal_writes)?;
+            open::mark_generations(&self.conn, self.wal_writes, &self.mark)?;
             self.log.watch(&mut self.conn)
         });
         if let Err(error) = afresh {
