@@ -9,7 +9,7 @@ use admit_core::json::{self, Value};
 use admit_core::{Door, Event, Fault, Millis, Seq};
 use tokio_postgres::Row;
 
-use super::conn::{Columns, Conn, Param, Query, Result, big, rows};
+use super::conn::{Columns, Conn, OwnedParam, OwnedQuery, Param, Query, Result, big, rows};
 use super::{PostgresLedger, PostgresReader, nul_escape, sql};
 use crate::port::{BoxFuture, Inbox, InboxFilter, InboxPage, InboxRow, LeaseAction, inbox_status};
 
@@ -34,13 +34,12 @@ impl NewInboxRows {
         self.places.push(big(seq.0));
     }
 
-    /// The statements that insert them.
-    pub(super) fn queries(&self) -> Vec<Query<'_>> {
-        if self.places.is_empty() {
-            return Vec::new();
-        }
+    /// The statement that inserts them.
+    pub(super) fn writes(&self) -> Option<OwnedQuery<'_>> {
         let Self { event_ids, ats, payloads, places } = self;
-        vec![Query::new(sql!("inbox_puts"), vec![event_ids, ats, payloads, places])]
+        let columns: Vec<OwnedParam<'_>> =
+            vec![Box::new(event_ids), Box::new(ats), Box::new(payloads), Box::new(places)];
+        (!places.is_empty()).then(|| OwnedQuery::new(sql!("inbox_puts"), columns))
     }
 }
 

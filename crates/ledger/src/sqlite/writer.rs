@@ -43,9 +43,6 @@ use crate::gauges::Gauges;
 /// it.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// A sync is so short that waiting for more calls brings nothing (docs/performance.md).
-const NO_BATCH_WAIT: usize = 0;
-
 /// A disk with less free space counts as full until an event has been stored on it.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
 
@@ -197,7 +194,7 @@ impl Writer {
         commands: &Receiver<WriteCommand>,
     ) -> AfterGroup {
         let begun = Instant::now();
-        let mut group = CommitBatch::new(first, commands, self.commit_events_max, NO_BATCH_WAIT);
+        let mut group = CommitBatch::new(first, commands, self.commit_events_max);
         let written = self.write(&mut group);
         let has_tasks = group.ops().next().is_some();
         let group = group.into_commands();
