@@ -1,7 +1,7 @@
 //! Black-box tests: the real binary on a folder and a port of its own, held to its promises.
 //!
 //! A test that lacks a capability of the machine (no strace, no root, no loop devices) is skipped with a
-//! line `skipped: …` on standard error; `ADMIT_TESTS_STRICT=1` makes that a failure.
+//! line `skipped: …` on standard error; `ADMIT_TEST_STRICT=1` makes that a failure.
 //! `ADMIT_TEST_SEED` repeats what was random in an earlier run;
 //! `ADMIT_TEST_PIXEL_CONTROL_SCHEMAS` names a folder with the published schemas of `pixel-control`;
 //! `ADMIT_TEST_LOAD_SECONDS` says how long the mixed load lasts (20). `ADMIT_TEST_LEDGER=postgres` has

@@ -40,7 +40,7 @@ impl Step {
 
     /// With `is_strict`, a test that lacks a program or a service fails instead of being skipped.
     pub(crate) fn strict(self, is_strict: bool) -> Self {
-        if is_strict { self.with("ADMIT_TESTS_STRICT", "1") } else { self }
+        if is_strict { self.with("ADMIT_TEST_STRICT", "1") } else { self }
     }
 
     /// Runs it to its end. Anything but success stops the command it belongs to.

@@ -1,17 +1,17 @@
 //! Skipped tests: a test that lacks a program or a capability of the machine.
 //!
-//! `ADMIT_TESTS_STRICT=1` makes every skip a failure; the build machine sets it.
+//! `ADMIT_TEST_STRICT=1` makes every skip a failure; the build machine sets it.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
 /// Environment variable that makes a skip a failure.
-const STRICT: &str = "ADMIT_TESTS_STRICT";
+const STRICT: &str = "ADMIT_TEST_STRICT";
 
 /// Reports a test as skipped because the machine lacks something.
 ///
 /// # Panics
-/// With `ADMIT_TESTS_STRICT=1`.
+/// With `ADMIT_TEST_STRICT=1`.
 pub fn skip(why: &str) {
     let is_strict = std::env::var(STRICT).is_ok_and(|value| value == "1");
     assert!(!is_strict, "{STRICT} is set, but {why}");
