@@ -165,11 +165,10 @@ impl MemoryLedger {
                     principal: receipt.principal.clone(),
                     facts: receipt.facts.clone(),
                 });
-                let decision = decide(first.as_ref(), &event.digest, event.on_other_content);
-                let verdict = match (decision, first) {
-                    (Decision::Duplicate, Some(first)) => Verdict::Duplicate { seq, first },
-                    (Decision::Conflict, Some(first)) => Verdict::Conflict { seq, first },
-                    _ => Verdict::Fresh { seq },
+                let verdict = match decide(first, &event.digest, event.on_other_content) {
+                    Decision::Duplicate(first) => Verdict::Duplicate { seq, first },
+                    Decision::Conflict(first) => Verdict::Conflict { seq, first },
+                    Decision::Fresh | Decision::Revision(_) => Verdict::Fresh { seq },
                 };
                 let key = matches!(verdict, Verdict::Fresh { .. }).then_some(event.key);
                 (Receipt { key, ..receipt(id, &event.door, &event.body) }, verdict)

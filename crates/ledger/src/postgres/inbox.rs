@@ -2,7 +2,7 @@
 
 use admit_core::{Event, Seq};
 
-use super::conn::{Query, big};
+use super::conn::{OwnedParam, OwnedQuery, big};
 use super::{nul_escape, sql};
 
 /// Fresh events of the inbox, column by column.
@@ -26,12 +26,11 @@ impl NewInboxRows {
         self.places.push(big(seq.0));
     }
 
-    /// The statements that insert them.
-    pub(super) fn queries(&self) -> Vec<Query<'_>> {
-        if self.places.is_empty() {
-            return Vec::new();
-        }
+    /// The statement that inserts them.
+    pub(super) fn writes(&self) -> Option<OwnedQuery<'_>> {
         let Self { event_ids, ats, payloads, places } = self;
-        vec![Query::new(sql!("inbox_puts"), vec![event_ids, ats, payloads, places])]
+        let columns: Vec<OwnedParam<'_>> =
+            vec![Box::new(event_ids), Box::new(ats), Box::new(payloads), Box::new(places)];
+        (!places.is_empty()).then(|| OwnedQuery::new(sql!("inbox_puts"), columns))
     }
 }

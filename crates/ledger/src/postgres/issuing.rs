@@ -36,8 +36,16 @@ impl<'c> RecordingBatch for Batch<'c> {
         Ok(Batch::first(self, key))
     }
 
-    fn admit(&mut self, event: &Event) -> std::result::Result<(Verdict, Seq), BatchError> {
-        Batch::admit(self, event, None)
+    fn same_content(&mut self, event: &Event) -> std::result::Result<Option<Seq>, BatchError> {
+        Ok(Batch::same_content(self, event)?)
+    }
+
+    fn admit(
+        &mut self,
+        event: &Event,
+        first: Option<PriorAdmission>,
+    ) -> std::result::Result<(Verdict, Seq), BatchError> {
+        Batch::admit(self, event, first)
     }
 
     fn conflict(

@@ -275,7 +275,6 @@ fn start(
         health,
         gauges,
         notifier,
-        last_batch_len: 0,
         unresolved: None,
     };
     Ok((writer, opened))

@@ -8,7 +8,6 @@ use super::{PostgresLedger, PostgresReader, sql};
 use crate::port::{GateStatus, Status};
 use crate::tables::receipt::{CompleteStatus, ReceiptBackend};
 
-
 impl ReceiptBackend for PostgresLedger {
     fn ledger_tag(&self) -> u32 {
         self.readers.tag()

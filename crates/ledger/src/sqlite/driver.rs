@@ -339,7 +339,8 @@ mod tests {
     fn a_call_with_rows_runs_once_per_row_and_without_rows_not_at_all() {
         let conn = Connection::open_in_memory().unwrap();
         let (rows, none) = ([row![3_u64], row![4_u64]], []);
-        let calls = [Call::rows(&DOUBLE, params![2_u64], &rows), Call::rows(&DOUBLE, &[], &none)];
+        let two = params![2_u64];
+        let calls = [Call::rows(&DOUBLE, two, &rows), Call::rows(&DOUBLE, &[], &none)];
         let results = conn.query_all(&calls).unwrap();
         let products = results[0].iter().map(|row| row.num("product").unwrap());
         assert_eq!(products.collect::<Vec<_>>(), [6, 8]);

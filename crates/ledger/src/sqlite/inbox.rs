@@ -23,7 +23,7 @@ mod tests {
 
     use rusqlite::Connection;
 
-    use crate::sqlite::open;
+    use crate::sqlite::{WalWrites, open};
 
     /// The columns and constraints of the contract, as SQLite reports them.
     fn schema(conn: &Connection) -> BTreeMap<String, String> {
@@ -70,7 +70,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(open::FILE);
         drop(open::recover(&path).unwrap());
-        for conn in [open::open_writer(&path).unwrap(), open::open_reader(&path).unwrap()] {
+        let has_pragmas = |conn: &Connection| {
             let number = |name: &str| {
                 conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap()
             };
@@ -80,6 +80,10 @@ mod tests {
                 (mode.as_str(), number("synchronous"), number("busy_timeout")),
                 ("wal", 2, 5000)
             );
+        };
+        for writes in [WalWrites::Buffered, WalWrites::Direct] {
+            has_pragmas(&open::open_writer(&path, writes).unwrap());
         }
+        has_pragmas(&open::open_reader(&path).unwrap());
     }
 }

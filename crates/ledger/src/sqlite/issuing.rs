@@ -43,8 +43,16 @@ impl<'c> RecordingBatch for IssuingBatch<'_, 'c> {
         Ok(self.batch.first(self.keys, key)?)
     }
 
-    fn admit(&mut self, event: &Event) -> Result<(Verdict, Seq), BatchError> {
-        self.batch.admit(event, None)
+    fn same_content(&mut self, event: &Event) -> Result<Option<Seq>, BatchError> {
+        Ok(self.batch.same_content(event)?)
+    }
+
+    fn admit(
+        &mut self,
+        event: &Event,
+        first: Option<PriorAdmission>,
+    ) -> Result<(Verdict, Seq), BatchError> {
+        self.batch.admit(event, first)
     }
 
     fn conflict(&mut self, event: &Event, first: PriorAdmission) -> Result<Verdict, BatchError> {

@@ -66,6 +66,7 @@ use write_op::{ErasedWriteOp, WriteOp};
 use writer::Writer;
 
 pub use crate::common::RefusalQuota;
+pub use admit_sqlite_log::WalWrites;
 pub use attachments::reattach;
 pub use backup::Snapshot;
 pub use copy_check::{accept_copy, is_copy, mark_as_copy};
@@ -89,6 +90,8 @@ pub struct Options {
     pub key_index: KeyIndexKind,
     /// Quota of stored refusals.
     pub refusal_quota: RefusalQuota,
+    /// How the WAL is written.
+    pub wal_writes: WalWrites,
     /// Maximum events per commit. More raise throughput a little and latency too.
     pub commit_events_max: usize,
     /// Maximum calls waiting for the writer; one more gets `overloaded`.
@@ -108,6 +111,7 @@ impl Options {
             now,
             key_index: KeyIndexKind::default(),
             refusal_quota: RefusalQuota::default(),
+            wal_writes: WalWrites::Buffered,
             commit_events_max: 1024,
             waiting_max: 16_384,
             retain: None,
@@ -140,7 +144,7 @@ impl SqliteLedger {
         let lock = FolderLock::take(&options.dir)?;
         let path = options.dir.join(open::FILE);
         identity::check(&options.dir, &path)?;
-        let mut conn = open::recover(&path)?;
+        let mut conn = open::recover_for_gate(&path, options.wal_writes)?;
         let fail = |source| OpenError::from_sqlite(&path, source);
         let tag = tag(&conn).map_err(fail)?;
         identity::note(&options.dir, tag).map_err(folder)?;
@@ -148,16 +152,16 @@ impl SqliteLedger {
         let position = position(&conn).map_err(fail)?;
         let reach = mark_check::reach(&conn).map_err(fail)?;
         let mark = open::mark(&path, reach)?;
-        admit_sqlite_log::mark_generations(&conn, &mark).map_err(fail)?;
+        open::mark_generations(&conn, options.wal_writes, &mark).map_err(fail)?;
         let epoch: u64 = conn
             .query_row(queries::GATE_START, (&options.owner, options.now.0), |row| row.get(0))
             .map_err(fail)?;
         conn.execute(queries::SR_LEASES_END, []).map_err(fail)?;
         let keys = KeyIndex::load(&conn, &path, options.key_index);
         let keys = keys.map_err(|error| OpenError::from_claims(&path, error))?;
-        let horizon = tables::retention::load_horizon(&conn, options.retain).map_err(fail)?;
+        let horizon = tables::retention::load_horizon(&*conn, options.retain).map_err(fail)?;
         let sweeper =
-            tokio::sync::Mutex::new(tables::retention::load_sweeper(&conn).map_err(fail)?);
+            tokio::sync::Mutex::new(tables::retention::load_sweeper(&*conn).map_err(fail)?);
         let (health, notifier) = (Arc::new(Health::new()), Arc::new(Notifier::default()));
         let gauges = Arc::new(Gauges::default());
         let page_bytes = open::page_bytes(&conn).map_err(fail)?;
@@ -168,6 +172,7 @@ impl SqliteLedger {
             opened_file: OpenedFile::of(&path).map_err(folder)?,
             path: path.clone(),
             conn,
+            wal_writes: options.wal_writes,
             mark,
             keys,
             position,

@@ -8,8 +8,8 @@ use admit_core::{Age, Door, Fault, Horizon, Key, Millis, Seq};
 use super::clock::{ConfirmTime, NoteTime};
 use super::{claim, clock, meta};
 use crate::common::retention::{
-    BODIES, DeferredAdmission, FORGOTTEN_TO, ForgetKeys, ForgetResult, ROWS, RemoveSlice, RemovedCounts,
-    RetainedAdmission, RetainedBody, SIGHTINGS_MAX, SweepItem, SweepStore, Sweeper,
+    BODIES, DeferredAdmission, FORGOTTEN_TO, ForgetKeys, ForgetResult, ROWS, RemoveSlice,
+    RemovedCounts, RetainedAdmission, RetainedBody, SIGHTINGS_MAX, SweepItem, SweepStore, Sweeper,
 };
 use crate::db::{
     Call, Columns, Db, Operation, Param, Statement, Transaction, WriteBackend, params, row,
@@ -71,7 +71,11 @@ impl<B: RetentionBackend> SweepStore for B {
         self.read(admissions).await
     }
 
-    async fn deferred(&self, now: Millis, rows_max: usize) -> Result<Vec<DeferredAdmission>, Fault> {
+    async fn deferred(
+        &self,
+        now: Millis,
+        rows_max: usize,
+    ) -> Result<Vec<DeferredAdmission>, Fault> {
         let deferred = move |db: &B::Db, _| {
             db.query(&RETAIN_DUE, params![now, rows_max])?.iter().map(deferred_of).collect()
         };

@@ -162,4 +162,3 @@ pub(super) fn document<R: Columns<Error: std::fmt::Display>>(
         }
     }
 }
-
