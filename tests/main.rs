@@ -2,11 +2,12 @@
 //!
 //! Whatever a machine cannot do (no strace, no root, no loop devices) is skipped with a line
 //! `skipped: …` on standard error. `ADMIT_TEST_REQUIRE_STRACE`, `ADMIT_TEST_REQUIRE_MOUNT`,
-//! `ADMIT_TEST_REQUIRE_POWER_CUT`, `ADMIT_TEST_REQUIRE_PYTHON` and `ADMIT_TEST_REQUIRE_WRK` turn such
-//! a skip into a failure; `ADMIT_TEST_SEED` repeats what was random in an earlier run;
-//! `ADMIT_TEST_PIXEL_CONTROL_SCHEMAS` names a folder with the published schemas of `pixel-control`;
-//! `ADMIT_TEST_LOAD_SECONDS` says how long the mixed load lasts (20). `ADMIT_TEST_LEDGER=postgres` has
-//! the gates of all tests use the database that `ADMIT_TEST_POSTGRES` names.
+//! `ADMIT_TEST_REQUIRE_POWER_CUT`, `ADMIT_TEST_REQUIRE_PROMETHEUS`, `ADMIT_TEST_REQUIRE_PYTHON` and
+//! `ADMIT_TEST_REQUIRE_WRK` turn such a skip into a failure; `ADMIT_TEST_SEED` repeats what was random
+//! in an earlier run; `ADMIT_TEST_PIXEL_CONTROL_SCHEMAS` names a folder with the published schemas of
+//! `pixel-control`; `ADMIT_TEST_LOAD_SECONDS` says how long the mixed load lasts (20).
+//! `ADMIT_TEST_LEDGER=postgres` has the gates of all tests use the database that `ADMIT_TEST_POSTGRES`
+//! names.
 
 // Always true for a test; it configures the lints, also for functions without `#\[test\]`.
 #![cfg(test)]
@@ -20,6 +21,8 @@ mod buses;
 mod closure;
 mod crash;
 mod deploy;
+mod deploy_chart;
+mod deploy_files;
 mod disk;
 mod disk_gone;
 mod disk_hang;
@@ -51,6 +54,7 @@ mod many_gates_rounds;
 mod many_gates_seen;
 mod many_gates_vacuum;
 mod mixed_load;
+mod monitoring;
 mod operations;
 mod operators;
 mod pixel_control;

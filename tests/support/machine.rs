@@ -22,6 +22,8 @@ pub(crate) enum Requirement {
     Python,
     /// The load generator wrk.
     Wrk,
+    /// Prometheus and promtool.
+    Prometheus,
 }
 
 impl Requirement {
@@ -32,6 +34,7 @@ impl Requirement {
             Self::PowerCut => "ADMIT_TEST_REQUIRE_POWER_CUT",
             Self::Python => "ADMIT_TEST_REQUIRE_PYTHON",
             Self::Wrk => "ADMIT_TEST_REQUIRE_WRK",
+            Self::Prometheus => "ADMIT_TEST_REQUIRE_PROMETHEUS",
         }
     }
 }
