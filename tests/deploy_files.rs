@@ -8,7 +8,7 @@ use crate::support::gate::{Launch, binary};
 use crate::support::machine::{self, command, has, report_skipped, run, text};
 use crate::support::prometheus::deployed;
 use crate::support::strace::{self, Trace};
-use crate::support::{pages, python};
+use crate::support::{TIMEOUT, pages, python, wait_for};
 
 /// Units under `deploy/`.
 const UNITS: &[&str] = &["admit.service", "admit-edge.service"];
@@ -165,7 +165,10 @@ fn a_gate_below_its_disk_reserve_is_not_healthy() {
         .start_without_probe();
     let socket = data.path().join("admit.sock");
     let script = check[3].replace("/var/lib/admit/admit.sock", text(&socket));
-    assert!(!gate.is_ready());
+    wait_for("the gate is alive and not ready", TIMEOUT, || {
+        let response = gate.client().send("GET", "/readyz", &[], b"").ok()?;
+        (response.status == 503 && socket.exists()).then_some(())
+    });
     let checked = command(&check[0]).args(&check[1..3]).arg(script).status().unwrap();
     assert!(!checked.success(), "healthy, though /readyz is not 200");
     gate.stop();
@@ -193,11 +196,10 @@ fn the_workflows_are_valid() {
     let (check, release) = (folder.join("ci.yml"), folder.join("release.yml"));
     let Some(checked) = check_schema(SCHEMA, &[&check, &release]) else { return };
     checked.unwrap();
-    let broken = tempfile::tempdir().unwrap();
-    let broken = broken.path().join("ci.yml");
+    let folder = tempfile::tempdir().unwrap();
+    let broken = folder.path().join("ci.yml");
     let workflow = fs::read_to_string(&check).unwrap();
     assert!(workflow.contains("- run: .ci/run\n"));
-    fs::create_dir_all(broken.parent().unwrap()).unwrap();
     fs::write(&broken, workflow.replace("runs-on:", "run-on:")).unwrap();
     assert!(check_schema(SCHEMA, &[&broken]).unwrap().is_err(), "a broken workflow is valid");
 }
