@@ -8,7 +8,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use crate::support::gate;
-use crate::support::machine::{command, report_skipped, run, text};
+use crate::support::machine::{command, not_applicable, run, text};
 use crate::support::prometheus::deployed;
 use crate::support::python;
 
@@ -18,7 +18,7 @@ const EXAMPLES: &[&str] = &["one-gate-values.yaml", "three-gates-values.yaml"];
 /// Path of helm; `None` (reported as skipped) if it is missing.
 fn helm() -> Option<PathBuf> {
     if cfg!(not(target_arch = "x86_64")) {
-        report_skipped("the Python package with helm is for x86_64 only");
+        not_applicable("the Python package with helm is for x86_64 only");
         return None;
     }
     python::program("helm")

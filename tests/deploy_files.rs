@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::gate::{Launch, binary};
-use crate::support::machine::{self, command, has, report_skipped, run, text};
+use crate::support::machine::{self, command, has, run, skip, text};
 use crate::support::prometheus::deployed;
 use crate::support::strace::{self, Trace};
 use crate::support::{TIMEOUT, pages, python, wait_for};
@@ -22,7 +22,7 @@ fn systemd_is_available() -> bool {
     let works = has("systemd-analyze")
         && run("systemd-analyze", ["security", "--offline=yes", "--help"]).is_ok();
     if !works {
-        report_skipped("systemd-analyze is not installed, or too old");
+        skip("systemd-analyze is not installed, or too old");
     }
     works
 }
@@ -135,7 +135,7 @@ fn the_health_check_of_the_container_follows_the_gate() {
     let check = instruction("CMD");
     assert_eq!(check[0], "perl");
     if !has("perl") {
-        report_skipped("perl is not installed");
+        skip("perl is not installed");
         return;
     }
     let data = tempfile::tempdir().unwrap();
@@ -154,7 +154,7 @@ fn the_health_check_of_the_container_follows_the_gate() {
 #[test]
 fn a_gate_below_its_disk_reserve_is_not_healthy() {
     if !has("perl") {
-        report_skipped("perl is not installed");
+        skip("perl is not installed");
         return;
     }
     let check = instruction("CMD");

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::machine::{self, Requirement, command, run, text};
+use super::machine::{self, command, run, text};
 use super::{TIMEOUT, pages, wait_for};
 
 /// Path of a file below `deploy/`.
@@ -20,7 +20,7 @@ pub(crate) fn deployed(name: &str) -> PathBuf {
 pub(crate) fn is_installed() -> bool {
     let missing = ["prometheus", "promtool"].into_iter().find(|program| !machine::has(program));
     if let Some(program) = missing {
-        machine::skip(Requirement::Prometheus, &format!("{program} is not installed"));
+        machine::skip(&format!("{program} is not installed"));
     }
     missing.is_none()
 }
