@@ -114,15 +114,23 @@ fn a_gate_accepts_the_config_of_the_chart() {
         fs::write(&path, config).unwrap();
         let pod = &of_kind(&documents, "StatefulSet")["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
-        let mut check = gate::admit(["config", "check", text(&path)]);
+        let checked = gate::admit(["config", "check", text(&path)]).output().unwrap();
+        assert!(
+            checked.status.success(),
+            "{example}: {}",
+            String::from_utf8_lossy(&checked.stderr)
+        );
+        // Only this loads the variables too.
+        let mut effective = gate::admit(["config", "show", "--effective", "--config", text(&path)]);
         for variable in container["env"].as_array().unwrap() {
             // A reference to a field is the name of the pod.
             let value = variable["value"].as_str().unwrap_or("gate-admit-0");
-            check.env(variable["name"].as_str().unwrap(), value);
+            effective.env(variable["name"].as_str().unwrap(), value);
         }
-        let checked = check.output().unwrap();
-        let stderr = String::from_utf8_lossy(&checked.stderr);
-        assert!(checked.status.success(), "{example}: {stderr}\n{config}");
+        let shown = effective.output().unwrap();
+        let stderr = String::from_utf8_lossy(&shown.stderr);
+        assert!(shown.status.success(), "{example}: {stderr}\n{config}");
+        assert!(String::from_utf8_lossy(&shown.stdout).contains("listen = \"0.0.0.0:8080\""));
         let arguments: Vec<&str> =
             container["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         let unit = fs::read_to_string(deployed("admit.service")).unwrap();
