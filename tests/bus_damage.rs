@@ -394,6 +394,7 @@ fn lost_ready_messages_and_lost_rounds_are_missed_by_the_ledger() {
     let body = request(text(&golden())).to_string();
     let ready = gate.client().send("POST", "/runs", &[], body.as_bytes()).unwrap().json();
     assert_eq!(ready["state"], "READY", "{ready}");
+    assert_eq!(outcome(&push(&mut gate.client(), &envelope(1))), "ADMIT");
     post_round(&gate, 0);
     published(&gate, 1);
     gate.stop();
@@ -432,7 +433,7 @@ fn only_operators_are_shown_where_the_bus_is() {
     let config = folder.path().join("gate.toml");
     let principal = |name: &str, role: &str| {
         format!(
-            "[[principals]]\nname = \"{name}\"\nkeys = [\"key-of-{name}-1234\"]\n\
+            "[[principals]]\nname = \"{name}\"\nkeys = [\"key-of-{name}-0123456789\"]\n\
              role = [\"{role}\"]\ndoors = [\"ingestion-gate\"]\n"
         )
     };
@@ -440,7 +441,7 @@ fn only_operators_are_shown_where_the_bus_is() {
     let launch = || launch_probing(&data).argument("--config").argument(&config);
     let gate = launch().start();
     let keyed = |gate: &Gate, name: &str| {
-        gate.client().with("X-IG-Api-Key", &format!("key-of-{name}-1234"))
+        gate.client().with("X-IG-Api-Key", &format!("key-of-{name}-0123456789"))
     };
     assert_eq!(outcome(&push(&mut keyed(&gate, "wsp"), &envelope(1))), "ADMIT");
     gate.stop();
