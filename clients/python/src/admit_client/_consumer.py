@@ -140,7 +140,7 @@ def _refuse(status: int, problem: Dict[str, Any]) -> None:
 def _object(text: bytes) -> Dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

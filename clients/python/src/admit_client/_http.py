@@ -58,6 +58,8 @@ class Connection:
         content = response.read(REPLY_BYTES_MAX + 1)
         if len(content) > REPLY_BYTES_MAX:
             raise ValueError("the reply is too long")
+        if response.length:
+            raise ValueError("the reply was cut")
         if response.will_close:
             self.close()
         names = {name.lower(): value for name, value in response.getheaders()}

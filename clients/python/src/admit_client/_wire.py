@@ -144,7 +144,7 @@ def classify(event: Frozen, status: int, headers: Mapping[str, str], body: bytes
     """Classifies a reply; `headers` has names in lower case."""
     try:
         reply = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         reply = None
     reply = reply if isinstance(reply, dict) else {}
     accepted = _accepted(event, status, headers, reply)
