@@ -72,6 +72,8 @@ fn the_bench_measures_many_known_keys_and_few() {
     let names = ["fresh", "fresh_100k_known", "ledger", "ledger_100k_known", "restart"];
     assert_lines(&measured, &names);
     assert_lines(&bench(&["--known", "100000", "--only", "ledger"]), &names[2..]);
+    let compared = bench(&["--known", "100000", "--only", "ledger", "--unique-index"]);
+    assert_lines(&compared, &["ledger", "ledger_100k_known", "ledger_unique_index", "restart"]);
 }
 
 #[test]

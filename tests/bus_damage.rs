@@ -382,7 +382,7 @@ fn lost_ready_messages_and_lost_rounds_are_missed_by_the_ledger() {
     };
     let post_round = |gate: &Gate, n| {
         let round = Round::nth(n);
-        post_source_ok(&mut gate.client(), "stats_ready", &round.ready());
+        post_source_ok(&mut gate.client(), "filename_trigger", &round.post("filename_trigger"));
     };
     let published = |gate: &Gate, n: u64| {
         wait_for("the rounds are published", TIMEOUT, || {
@@ -433,7 +433,7 @@ fn only_operators_are_shown_where_the_bus_is() {
     let principal = |name: &str, role: &str| {
         format!(
             "[[principals]]\nname = \"{name}\"\nkeys = [\"key-of-{name}-1234\"]\n\
-             roles = [\"{role}\"]\ndoors = [\"ingestion-gate\"]\n"
+             role = [\"{role}\"]\ndoors = [\"ingestion-gate\"]\n"
         )
     };
     fs::write(&config, principal("wsp", "produce") + &principal("ann", "operate")).unwrap();
@@ -452,7 +452,7 @@ fn only_operators_are_shown_where_the_bus_is() {
     let details = to_operators["details"][0].as_str().unwrap();
     assert!(details.contains("partition=0.jsonl"), "{details}");
     let pushed = push(&mut keyed(&gate, "wsp"), &envelope(2));
-    let said = String::from_utf8_lossy(&pushed.body).into_owned();
-    assert!(pushed.status == 503 && !said.contains("partition=0"), "{said}");
+    let reply = String::from_utf8_lossy(&pushed.body).into_owned();
+    assert!(pushed.status == 503 && !reply.contains("partition=0"), "{reply}");
     gate.stop();
 }

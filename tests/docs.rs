@@ -4,7 +4,7 @@
 use std::fs;
 
 use crate::support::gate;
-use crate::support::machine::{has, report_skipped, text};
+use crate::support::machine::{has, skip, text};
 use crate::support::pages::{Session, assert_shown, blocks, pages};
 use crate::support::{python, sql};
 
@@ -76,7 +76,7 @@ fn follow(page: &str, before: Option<&str>) {
         return;
     }
     if let Some(missing) = ["curl", "sqlite3"].into_iter().find(|program| !has(program)) {
-        report_skipped(&format!("{missing} is not installed"));
+        skip(&format!("{missing} is not installed"));
         return;
     }
     let mut session = Session::new();

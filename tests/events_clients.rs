@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::events::{DOOR, configured};
 use crate::support::gate::Gate;
-use crate::support::machine::{Requirement, command, skip};
+use crate::support::machine::{command, skip};
 use crate::support::python;
 
 /// Exit code of a client whose package is not installed.
@@ -20,7 +20,7 @@ fn run(client: &str, arguments: &[&str]) {
     let output = command.output().unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);
     if output.status.code() == Some(MISSING) {
-        return skip(Requirement::Python, stdout.trim());
+        return skip(stdout.trim());
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && stdout.trim() == "ok", "{client}: {stdout}{stderr}");

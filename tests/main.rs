@@ -1,9 +1,8 @@
 //! Black-box tests: the real binary on a folder and a port of its own, held to its promises.
 //!
-//! Whatever a machine cannot do (no strace, no root, no loop devices) is skipped with a line
-//! `skipped: …` on standard error. `ADMIT_TEST_REQUIRE_STRACE`, `ADMIT_TEST_REQUIRE_MOUNT`,
-//! `ADMIT_TEST_REQUIRE_POWER_CUT`, `ADMIT_TEST_REQUIRE_PYTHON` and `ADMIT_TEST_REQUIRE_WRK` turn such
-//! a skip into a failure; `ADMIT_TEST_SEED` repeats what was random in an earlier run;
+//! A test that lacks a capability of the machine (no strace, no root, no loop devices) is skipped with a
+//! line `skipped: …` on standard error; `ADMIT_TEST_STRICT=1` makes that a failure.
+//! `ADMIT_TEST_SEED` repeats what was random in an earlier run;
 //! `ADMIT_TEST_PIXEL_CONTROL_SCHEMAS` names a folder with the published schemas of `pixel-control`;
 //! `ADMIT_TEST_LOAD_SECONDS` says how long the mixed load lasts (20). `ADMIT_TEST_LEDGER=postgres` has
 //! the gates of all tests use the database that `ADMIT_TEST_POSTGRES` names.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::gate::Gate;
 use crate::support::ledger;
-use crate::support::machine::{Requirement, has, skip, text};
+use crate::support::machine::{has, skip, text};
 use crate::support::{sql, wait_for};
 
 /// Maximum memory of the gate during and after the load. A debug build with its key index needs about a
@@ -40,7 +40,7 @@ fn accepted(folder: &Path) -> BTreeSet<String> {
 #[test]
 fn under_a_mixed_load_memory_is_bounded_and_no_accepted_event_is_lost() {
     if !has("wrk") {
-        skip(Requirement::Wrk, "wrk is not installed; `cargo xtask setup` installs it");
+        skip("wrk is not installed; `cargo xtask setup` installs it");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -166,6 +166,6 @@ fn strict_mode_agrees_with_an_independent_validator_on_our_schemas() {
 fn strict_mode_agrees_with_the_published_schemas() {
     match std::env::var_os(PUBLISHED) {
         Some(folder) => compare("published", Path::new(&folder)),
-        None => machine::report_skipped(&format!("{PUBLISHED} names no folder of them")),
+        None => machine::not_applicable(&format!("{PUBLISHED} names no folder of them")),
     }
 }

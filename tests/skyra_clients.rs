@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::support::gate::Gate;
-use crate::support::machine::{Requirement, command, skip};
+use crate::support::machine::{command, skip};
 use crate::support::python;
 use crate::support::skyra::inbox;
 
@@ -19,7 +19,7 @@ fn run(client: &str, words: &[&str]) -> bool {
     let output = command.output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);
     if output.status.code() == Some(MISSING) {
-        skip(Requirement::Python, printed.trim());
+        skip(printed.trim());
         return false;
     }
     let complaint = String::from_utf8_lossy(&output.stderr);

@@ -10,6 +10,7 @@ use super::bodies::{gate, shop_sends, signed_event};
 use crate::events::{configured, post, problem, receipt};
 use crate::support::gate::{Gate, Launch};
 use crate::support::http::Client;
+use crate::support::machine::skip;
 use crate::support::ws::{Frame, PING, PONG, Socket};
 use crate::support::{TIMEOUT, wait_for};
 
@@ -241,7 +242,7 @@ fn unauthenticated_connections_are_limited_per_address() {
             );
             assert_eq!(response.expect("a response").status, 201);
         }
-        None => eprintln!("skipped: this machine has no second loopback address"),
+        None => skip("this machine has no second loopback address"),
     }
     drop(strangers);
     wait_for("a new connection is accepted again", TIMEOUT, || {

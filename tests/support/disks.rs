@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 
 use tempfile::TempDir;
 
-use super::machine::{Requirement, command, has, is_root, run, skip, text};
+use super::machine::{command, has, is_root, run, skip, text};
 use super::{TIMEOUT, wait_for};
 
 /// A mounted file system.
@@ -108,14 +108,14 @@ impl SmallDisk {
             return None;
         }
         if !is_root() {
-            skip(Requirement::Mount, "only root can mount a small disk");
+            skip("only root can mount a small disk");
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
         match MountedDisk::tmpfs(folder.path(), &format!("size={bytes},mode=0700")) {
             Ok(mounted) => Some(Self { _mounted: mounted, folder }),
             Err(why) => {
-                skip(Requirement::Mount, &why);
+                skip(&why);
                 None
             }
         }
@@ -152,7 +152,7 @@ impl ImageDisk {
             return None;
         }
         if let Some(why) = missing(&["losetup", "mkfs.ext4", "chattr", "fsfreeze"]) {
-            skip(Requirement::Mount, &why);
+            skip(&why);
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ impl ImageDisk {
         match made {
             Ok(()) => Some(disk),
             Err(why) => {
-                skip(Requirement::Mount, &why);
+                skip(&why);
                 None
             }
         }
@@ -234,7 +234,7 @@ impl FaultyDisk {
             (!fuse).then(|| "/dev/fuse does not exist".to_owned())
         });
         if let Some(why) = why {
-            skip(Requirement::PowerCut, &why);
+            skip(&why);
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -249,7 +249,7 @@ impl FaultyDisk {
         match disk.power_on(fault) {
             Ok(()) => Some(disk),
             Err(why) => {
-                skip(Requirement::PowerCut, &why);
+                skip(&why);
                 None
             }
         }

@@ -1,60 +1,12 @@
 //! Capabilities of the test machine, and helpers to run its programs.
 
-use std::fs::OpenOptions;
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use admit_testkit::rng::Rng;
-
-/// A capability that not every machine has.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Requirement {
-    /// Tracing the gate's system calls.
-    Strace,
-    /// Mounting file systems: root, and a kernel that permits it.
-    Mount,
-    /// A disk that loses its cache: FUSE, loop devices, nbdkit.
-    PowerCut,
-    /// Programs of Python packages.
-    Python,
-    /// The load generator wrk.
-    Wrk,
-}
-
-impl Requirement {
-    const fn required_by(self) -> &'static str {
-        match self {
-            Self::Strace => "ADMIT_TEST_REQUIRE_STRACE",
-            Self::Mount => "ADMIT_TEST_REQUIRE_MOUNT",
-            Self::PowerCut => "ADMIT_TEST_REQUIRE_POWER_CUT",
-            Self::Python => "ADMIT_TEST_REQUIRE_PYTHON",
-            Self::Wrk => "ADMIT_TEST_REQUIRE_WRK",
-        }
-    }
-}
-
-/// Reports a test as skipped; panics if an environment variable makes the capability required.
-pub(crate) fn skip(need: Requirement, why: &str) {
-    let variable = need.required_by();
-    assert!(std::env::var_os(variable).is_none(), "{variable} is set, but {why}");
-    report_skipped(why);
-}
-
-/// Writes `skipped: …` to standard error, past the capture of the test runner.
-pub(crate) fn report_skipped(why: &str) {
-    let thread = std::thread::current();
-    let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("a test"));
-    // Not eprintln: the test runner hides its output when the test passes.
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-    // For runners that capture standard error too.
-    if let Some(file) = std::env::var_os("ADMIT_TEST_SKIPPED") {
-        let file = OpenOptions::new().append(true).create(true).open(file);
-        file.and_then(|mut file| file.write_all(line.as_bytes())).unwrap();
-    }
-}
+pub(crate) use admit_testkit::skip::{not_applicable, skip};
 
 /// Whether `program` is installed; also looks in the sbin folders.
 pub(crate) fn has(program: &str) -> bool {

@@ -2,17 +2,14 @@
 
 use std::path::PathBuf;
 
-use super::machine::{Requirement, skip};
+use super::machine::skip;
 
 /// Returns the path of a program in the environment; `None` (reported as skipped) if it is missing.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = environment().map(|folder| folder.join("bin").join(name));
     let found = path.filter(|path| path.is_file());
     if found.is_none() {
-        skip(
-            Requirement::Python,
-            &format!("{name} is not installed; `cargo xtask setup` installs it"),
-        );
+        skip(&format!("{name} is not installed; `cargo xtask setup` installs it"));
     }
     found
 }

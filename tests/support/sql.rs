@@ -22,7 +22,7 @@ pub(crate) fn is_postgres() -> bool {
 /// Reports a test for the SQLite ledger as skipped and returns true if the tests run on PostgreSQL.
 pub(crate) fn skip_on_postgres() -> bool {
     if is_postgres() {
-        super::machine::report_skipped("sqlite only");
+        super::machine::not_applicable("sqlite only");
     }
     is_postgres()
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 
 use super::gate::Gate;
-use super::machine::{self, Requirement, command, text};
+use super::machine::{self, command, text};
 use super::{TIMEOUT, wait_for};
 
 /// Trace file of a gate.
@@ -22,7 +22,7 @@ pub(crate) fn is_available() -> bool {
         return false;
     }
     if !machine::has("strace") {
-        machine::skip(Requirement::Strace, "strace is not installed");
+        machine::skip("strace is not installed");
         return false;
     }
     let status = command("strace")
@@ -32,7 +32,7 @@ pub(crate) fn is_available() -> bool {
         .status();
     let works = status.is_ok_and(|status| status.success());
     if !works {
-        machine::skip(Requirement::Strace, "strace is not permitted to trace");
+        machine::skip("strace is not permitted to trace");
     }
     works
 }

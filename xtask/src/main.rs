@@ -100,6 +100,7 @@ fn test(filter: Option<&str>) -> Result<(), StepFailed> {
         let skipped = SkippedTests::new();
         let tests = Step::cargo("tests", &["nextest", "run", "--workspace", "--features", FULL])
             .and(&["--profile", profile])
+            .strict(in_ci)
             .and(filter.as_slice())
             .with("ADMIT_TEST_SKIPPED", &skipped.path.to_string_lossy())
             .run();
@@ -109,6 +110,7 @@ fn test(filter: Option<&str>) -> Result<(), StepFailed> {
     let all_failures = if in_ci { &["--no-fail-fast"][..] } else { &[] };
     Step::cargo("tests and doc tests", &["test", "--workspace", "--features", FULL])
         .and(all_failures)
+        .strict(in_ci)
         .and(filter.as_slice())
         .run()
 }
@@ -164,13 +166,15 @@ fn test_on_postgres(filter: Option<&str>) -> Result<(), StepFailed> {
     setup::install_what_is_missing()?;
     // The same arguments as in `test`, so that nothing is compiled twice.
     let tests = ["test", "--workspace", "--features", FULL, "--test", "blackbox"];
-    let all_failures = if std::env::var_os("CI").is_some() { &["--no-fail-fast"][..] } else { &[] };
+    let in_ci = std::env::var_os("CI").is_some();
+    let all_failures = if in_ci { &["--no-fail-fast"][..] } else { &[] };
     let names = filter.map_or(CONTRACT_TESTS.to_vec(), |filter| vec![filter]);
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     Step::cargo("contract tests on PostgreSQL", &["run", "--quiet"])
         .and(&["--package", "admit-testkit", "--example", "with_postgres", "--", &cargo])
         .and(&tests)
         .and(all_failures)
+        .strict(in_ci)
         // These tests start their own server on every ledger.
         .and(&["--", "--skip", "many_gates", "--skip", "edge"])
         .and(&names)

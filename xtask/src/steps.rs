@@ -38,6 +38,11 @@ impl Step {
         self
     }
 
+    /// With `is_strict`, a test that lacks a program or a service fails instead of being skipped.
+    pub(crate) fn strict(self, is_strict: bool) -> Self {
+        if is_strict { self.with("ADMIT_TEST_STRICT", "1") } else { self }
+    }
+
     /// Runs the command to its end. Any failure stops the developer command.
     pub(crate) fn run(mut self) -> Result<(), StepFailed> {
         println!("==> {}", self.name);

@@ -89,6 +89,7 @@ pub(crate) fn open_ledger(config: &Config, base: &Path) -> Result<Arc<dyn GateLe
         retain,
         commit_max: commit_max(config),
         refusal_quota,
+        wal_writes: config.ledger.wal_writes(),
         ..sqlite::Options::new(&config.data, SystemClock.now())
     };
     Ok(Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?))

@@ -40,30 +40,32 @@ pub enum OnOtherContent {
 /// Message of [`Code::EventIdTaken`].
 const TAKEN: &str = "this id belongs to another principal, which sent other content under it";
 
-/// The outcome of [`decide`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The outcome of [`decide`], with the first admission under the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Unknown key: admit and apply side effects.
     Fresh,
     /// Known key, same content: append a sighting, do nothing else.
-    Duplicate,
+    Duplicate(PriorAdmission),
     /// Known key, newer content where the contract allows it: keep and apply.
-    Revision,
+    Revision(PriorAdmission),
     /// Known key, different content: keep, do not apply.
-    Conflict,
+    Conflict(PriorAdmission),
 }
 
 /// Returns the decision for an event, given the first admission under its key.
 pub fn decide(
-    first: Option<&PriorAdmission>,
+    first: Option<PriorAdmission>,
     digest: &Digest,
     on_other: OnOtherContent,
 ) -> Decision {
     match (first, on_other) {
         (None, _) => Decision::Fresh,
-        (Some(first), _) if first.digest == *digest => Decision::Duplicate,
-        (Some(_), OnOtherContent::Revision) => Decision::Revision,
-        (Some(_), OnOtherContent::Conflict | OnOtherContent::OwnedConflict) => Decision::Conflict,
+        (Some(first), _) if first.digest == *digest => Decision::Duplicate(first),
+        (Some(first), OnOtherContent::Revision) => Decision::Revision(first),
+        (Some(first), OnOtherContent::Conflict | OnOtherContent::OwnedConflict) => {
+            Decision::Conflict(first)
+        }
     }
 }
 
@@ -109,8 +111,8 @@ mod tests {
     fn the_same_content_is_a_duplicate_for_every_rule() {
         for on_other in ALL {
             assert_eq!(
-                decide(Some(&first(b"a")), &Digest::of(b"a"), on_other),
-                Decision::Duplicate
+                decide(Some(first(b"a")), &Digest::of(b"a"), on_other),
+                Decision::Duplicate(first(b"a"))
             );
         }
     }
@@ -120,8 +122,14 @@ mod tests {
         let known = first(b"a");
         let other = Digest::of(b"b");
         for conflict in [OnOtherContent::Conflict, OnOtherContent::OwnedConflict] {
-            assert_eq!(decide(Some(&known), &other, conflict), Decision::Conflict);
+            assert_eq!(
+                decide(Some(known.clone()), &other, conflict),
+                Decision::Conflict(known.clone())
+            );
         }
-        assert_eq!(decide(Some(&known), &other, OnOtherContent::Revision), Decision::Revision);
+        assert_eq!(
+            decide(Some(known.clone()), &other, OnOtherContent::Revision),
+            Decision::Revision(known)
+        );
     }
 }

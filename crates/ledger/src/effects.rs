@@ -9,32 +9,44 @@ use admit_core::{Fault, FaultKind, Millis, Seq};
 
 use crate::port::BoxFuture;
 
-/// Reads effects. Never blocks the writer.
+/// Reads effects. Never blocks the writer. The default methods are those of a ledger whose admissions have
+/// no effects, such as a fake.
 pub trait EffectReader: Send + Sync {
     /// Returns the effect of an admission.
-    fn effect(&self, seq: Seq) -> BoxFuture<'_, Result<Option<Effect>, Fault>>;
+    fn effect(&self, _seq: Seq) -> BoxFuture<'_, Result<Option<Effect>, Fault>> {
+        Box::pin(async { Ok(None) })
+    }
 
     /// Returns its history, oldest first.
-    fn history(&self, seq: Seq) -> BoxFuture<'_, Result<Vec<EffectLogEntry>, Fault>>;
+    fn history(&self, _seq: Seq) -> BoxFuture<'_, Result<Vec<EffectLogEntry>, Fault>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
     /// Lists effects in ledger order.
-    fn effects(&self, filter: EffectFilter) -> BoxFuture<'_, Result<Vec<Effect>, Fault>>;
+    fn effects(&self, _filter: EffectFilter) -> BoxFuture<'_, Result<Vec<Effect>, Fault>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 }
 
-/// Advances effects.
+/// Advances effects. The default methods are those of a ledger whose admissions have no effects.
 pub trait Effects: EffectReader {
     /// Applies one step. Resolves once the commit that holds the step is durable. An illegal step changes
     /// nothing; a fault never claims more than is known.
     fn advance(
         &self,
-        seq: Seq,
-        step: Step,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<Effect, AdvanceError>>;
+        _seq: Seq,
+        _step: Step,
+        _at: Millis,
+    ) -> BoxFuture<'_, Result<Effect, AdvanceError>> {
+        let fault = Fault::new(FaultKind::Internal, "this ledger keeps no effects");
+        Box::pin(async { Err(fault.into()) })
+    }
 
     /// Recovers the effects of earlier processes, once, before any door opens: those in flight become
     /// ambiguous, those not started are returned to be resumed.
-    fn recover(&self, at: Millis) -> BoxFuture<'_, Result<RecoveredEffects, Fault>>;
+    fn recover(&self, _at: Millis) -> BoxFuture<'_, Result<RecoveredEffects, Fault>> {
+        Box::pin(async { Ok(RecoveredEffects::default()) })
+    }
 }
 
 /// Why a step was not applied.
@@ -68,32 +80,4 @@ pub struct EffectFilter {
     pub after: Seq,
     /// Maximum number of rows.
     pub rows_max: usize,
-}
-
-/// A ledger whose admissions have no effects, such as a fake.
-pub trait WithoutEffects: Send + Sync {}
-
-impl<L: WithoutEffects> EffectReader for L {
-    fn effect(&self, _: Seq) -> BoxFuture<'_, Result<Option<Effect>, Fault>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn history(&self, _: Seq) -> BoxFuture<'_, Result<Vec<EffectLogEntry>, Fault>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn effects(&self, _: EffectFilter) -> BoxFuture<'_, Result<Vec<Effect>, Fault>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-}
-
-impl<L: WithoutEffects> Effects for L {
-    fn advance(&self, _: Seq, _: Step, _: Millis) -> BoxFuture<'_, Result<Effect, AdvanceError>> {
-        let fault = Fault::new(FaultKind::Internal, "this ledger keeps no effects");
-        Box::pin(async { Err(fault.into()) })
-    }
-
-    fn recover(&self, _: Millis) -> BoxFuture<'_, Result<RecoveredEffects, Fault>> {
-        Box::pin(async { Ok(RecoveredEffects::default()) })
-    }
 }

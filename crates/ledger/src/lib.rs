@@ -26,9 +26,7 @@ mod verify_laws;
 mod verify_records;
 
 pub use common::{RefusalQuota, SchemaMigration};
-pub use effects::{
-    AdvanceError, EffectFilter, EffectReader, Effects, RecoveredEffects, WithoutEffects,
-};
+pub use effects::{AdvanceError, EffectFilter, EffectReader, Effects, RecoveredEffects};
 pub use gauges::Gauges;
 pub use issuance::{
     DocumentFilter, DocumentReader, FileNote, FollowUp, Handover, Issuance, IssueHandlers,

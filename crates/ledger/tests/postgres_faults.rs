@@ -98,6 +98,21 @@ async fn a_commit_that_never_arrived_is_retried() {
     assert_eq!(places(&database), "3|3|0|3", "no seq was wasted");
 }
 
+/// The statements of a batch and its COMMIT are sent together.
+#[tokio::test]
+async fn a_key_claimed_by_another_program_stops_the_gate_and_nothing_of_the_batch_is_stored() {
+    let Some(database) = database() else { return };
+    let ledger = open(&database.url);
+    let taken: String = key("taken").as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let claim = format!("INSERT INTO key_index (key, seq) VALUES ('\\x{taken}', 99)");
+    database.run(&claim).expect("psql answers");
+    for outcome in ledger.record(vec![entry("free", "a"), entry("taken", "a")]).await {
+        assert_eq!(outcome.unwrap_err().kind, FaultKind::Internal);
+    }
+    assert!(ledger.must_stop().await.to_string().contains("claimed twice"));
+    assert_eq!(places(&database), "0|0|0|1", "the claim of the other program");
+}
+
 /// A look-up would not find it, and then it arrives.
 #[tokio::test]
 async fn a_commit_that_arrives_late_is_waited_for() {

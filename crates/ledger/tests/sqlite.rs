@@ -7,7 +7,7 @@ use std::time::Duration;
 use admit_core::{Age, Door, Entry, FaultKind, Millis, Seq};
 use admit_ledger::port::{Attachments, ClaimRequest, Store, StoreId};
 use admit_ledger::sqlite::{
-    KeyIndexKind, Options, RefusalQuota, SqliteLedger, SqliteReader, migrate, reattach,
+    KeyIndexKind, Options, RefusalQuota, SqliteLedger, SqliteReader, WalWrites, migrate, reattach,
     verify::verifier,
 };
 use admit_ledger::{Reader, Retention, Streams, WholeLedger};
@@ -370,6 +370,40 @@ async fn a_wal_generation_begun_by_another_program_is_marked_before_it_is_acknow
     drop(ledger);
     let reach = mark::CommitPosition { last_seq: 2, tasks: 0 };
     assert_eq!(mark::read(&folder.dir.join(mark::NAME)).unwrap(), mark::MarkStatus::Clear(reach));
+}
+
+/// Without the layer that writes the WAL in one piece, the mark holds the newest position only.
+#[tokio::test]
+async fn without_the_wal_buffer_a_ledger_keeps_its_events_and_notices_a_lost_wal() {
+    let folder = Folder::new(KeyIndexKind::default());
+    let open = |wal_writes| {
+        let options = Options { wal_writes, ..Options::new(&folder.dir, Millis(1)) };
+        SqliteLedger::open(options)
+    };
+    one(&open(WalWrites::Buffered).unwrap(), entry("before", "a")).await;
+    let ledger = open(WalWrites::Direct).unwrap();
+    one(&ledger, entry("a", "a")).await;
+    let reach = mark::CommitPosition { last_seq: 2, tasks: 0 };
+    let marked = mark::read(&folder.dir.join(mark::NAME)).unwrap();
+    assert_eq!(marked, mark::MarkStatus::Clear(reach), "no generation is marked");
+    // The files as a kill leaves them, with and without the WAL.
+    let copies = [true, false].map(|has_wal| {
+        let copy = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(&folder.dir).unwrap().map(Result::unwrap) {
+            let is_kept = has_wal || file.file_name() != "ledger.db-wal";
+            if is_kept && file.file_name() != "ledger.db-shm" {
+                std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+            }
+        }
+        copy
+    });
+    let reopen = |copy: &TempDir| SqliteLedger::open(Options::new(copy.path(), Millis(2)));
+    let found = one(&reopen(&copies[0]).unwrap(), entry("a", "a")).await;
+    assert!(matches!(found, admit_core::Verdict::Duplicate { .. }), "{found:?}");
+    let error = reopen(&copies[1]).err().expect("acknowledged events are missing").to_string();
+    assert!(error.contains("seqs up to 2"), "{error}");
+    drop(ledger);
+    open(WalWrites::Buffered).unwrap();
 }
 
 /// After a power cut, an empty WAL would count as lost.

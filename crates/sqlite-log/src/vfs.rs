@@ -327,22 +327,18 @@ unsafe fn flush_and_truncate(file: *mut sqlite3_file) -> c_int {
     unsafe { write_out(file) }
 }
 
-/// Closes the file. Bytes still buffered were never synced; they are written as SQLite would have.
+/// Closes the file. Bytes still buffered were never synced, so they belong to a failed commit: they
+/// are discarded, because another connection may have committed at their offset since.
 ///
 /// # Safety
 /// Called by SQLite, once.
 unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
-    // SAFETY: a file of ours, on the only thread that uses it.
-    let written = unsafe { write_out(file) };
     // SAFETY: it came from a box and is used no more.
     drop(unsafe { Box::from_raw((*file.cast::<LogFile>()).buffer) });
     // SAFETY: the file is still open.
     let Some(system_close) = (unsafe { system_methods(file) }).xClose else { return SQLITE_ERROR };
     // SAFETY: once for each that was opened.
-    match unsafe { system_close(system_file(file)) } {
-        SQLITE_OK => written,
-        code => code,
-    }
+    unsafe { system_close(system_file(file)) }
 }
 
 /// Functions that forward a call to the system file. Those that access the file, or guarantee
@@ -392,4 +388,49 @@ forwarded! {
     sector_size => xSectorSize();
     /// Device characteristics.
     device_characteristics => xDeviceCharacteristics();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use rusqlite::ffi::{SQLITE_OPEN_CREATE, SQLITE_OPEN_READWRITE};
+
+    use super::*;
+
+    /// Writes `bytes` to a new WAL at `path`, syncs it if asked to, and closes it.
+    fn write_and_close(path: &std::path::Path, bytes: &[u8], is_synced: bool) {
+        let vfs = register().unwrap();
+        // SQLite passes names that are followed by more than one zero.
+        let name = [path.as_os_str().as_bytes(), &[0; 4]].concat();
+        // SAFETY: registered above, so it is found and valid for ever.
+        let vfs = unsafe { &mut *sqlite3_vfs_find(vfs.as_ptr()) };
+        let words = usize::try_from(vfs.szOsFile).unwrap().div_ceil(8);
+        let mut memory = vec![0_u64; words];
+        let file: *mut sqlite3_file = memory.as_mut_ptr().cast();
+        let flags = SQLITE_OPEN_WAL | SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+        let (open, mut out) = (vfs.xOpen.unwrap(), 0);
+        // SAFETY: the memory has the size that the VFS requests, and the name ends with zeros.
+        let code = unsafe { open(vfs, name.as_ptr().cast(), file, flags, &raw mut out) };
+        assert_eq!(code, SQLITE_OK);
+        let len = c_int::try_from(bytes.len()).unwrap();
+        // SAFETY: the file was opened above and is used by this thread alone, until it is closed.
+        unsafe {
+            assert_eq!(write(file, bytes.as_ptr().cast(), len, 0), SQLITE_OK);
+            if is_synced {
+                assert_eq!(sync(file, 0), SQLITE_OK);
+            }
+            assert_eq!(close(file), SQLITE_OK);
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_commit_that_was_never_synced_are_discarded_at_close() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db-wal");
+        write_and_close(&path, b"a commit", true);
+        assert_eq!(std::fs::read(&path).unwrap(), b"a commit");
+        write_and_close(&path, b"another1", false);
+        assert_eq!(std::fs::read(&path).unwrap(), b"a commit");
+    }
 }

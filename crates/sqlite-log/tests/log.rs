@@ -6,18 +6,12 @@
 use std::fs;
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags};
+use admit_sqlite_log::{WalConnection, WalWrites};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-fn open(path: &Path, on_vfs: bool) -> Connection {
-    let flags = OpenFlags::default();
-    let conn = if on_vfs {
-        admit_sqlite_log::open(path, flags).unwrap()
-    } else {
-        let conn = Connection::open_with_flags(path, flags).unwrap();
-        // As on the VFS, so that the WALs can be compared.
-        conn.pragma_update(None, "cache_spill", false).unwrap();
-        conn
-    };
+fn open(path: &Path, on_vfs: bool) -> WalConnection {
+    let writes = if on_vfs { WalWrites::Buffered } else { WalWrites::Direct };
+    let conn = admit_sqlite_log::open(path, OpenFlags::default(), writes).unwrap();
     conn.pragma_update(None, "journal_mode", "wal").unwrap();
     conn.pragma_update(None, "wal_autocheckpoint", 0).unwrap();
     conn
@@ -147,4 +141,37 @@ fn pages_of_a_rolled_back_transaction_are_never_written() {
     fs::copy(&path, &copy).unwrap();
     fs::copy(path.with_extension("db-wal"), copy.with_extension("db-wal")).unwrap();
     assert_eq!(content(&open(&copy, false)), known);
+}
+
+#[test]
+fn pragmas_that_the_buffer_relies_on_cannot_be_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, on_vfs) in [("vfs.db", true), ("plain.db", false)] {
+        let conn = open(&folder.path().join(name), on_vfs);
+        for (pragma, changed, kept) in [
+            ("synchronous", "normal", "full"),
+            ("synchronous", "1", "2"),
+            ("cache_spill", "on", "off"),
+            ("cache_spill", "100", "0"),
+            ("journal_mode", "delete", "wal"),
+        ] {
+            for sql in [
+                format!("PRAGMA {pragma} = {changed}"),
+                format!("PRAGMA main.{}({changed})", pragma.to_uppercase()),
+            ] {
+                let error = conn.execute_batch(&sql).unwrap_err();
+                let code = error.sqlite_error_code();
+                assert_eq!(
+                    code,
+                    Some(ErrorCode::AuthorizationForStatementDenied),
+                    "{sql}: {error}"
+                );
+            }
+            conn.pragma_update(None, pragma, kept).unwrap();
+        }
+        let set =
+            |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!((set("synchronous"), set("cache_spill")), (2, 0));
+        conn.pragma_update(None, "cache_size", 100).unwrap();
+    }
 }

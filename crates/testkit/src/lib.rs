@@ -27,4 +27,5 @@ pub mod retention_suite;
 pub mod rng;
 pub mod runs_suite;
 pub mod servers;
+pub mod skip;
 pub mod stream_suite;

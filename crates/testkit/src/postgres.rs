@@ -2,16 +2,16 @@
 //!
 //! Most tests use [`database`]: a new database on a server shared by the tests of a process.
 //! `ADMIT_TEST_POSTGRES=postgres://…` names a running server instead; the user must be allowed to
-//! create databases there. Without a server the test is skipped with a message, unless
-//! `ADMIT_TESTS_STRICT=1` makes that a failure.
+//! create databases there. Without a server the test is skipped ([`skip`](mod@crate::skip)).
 
 mod commits;
 mod server;
 
-use std::io::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::skip::skip;
 
 pub use commits::{CommitFault, CommitProxy};
 pub use server::Server;
@@ -116,10 +116,9 @@ fn draw() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
-/// Reports why a test is skipped, or fails it in strict mode.
+/// Reports why a test is skipped.
 fn missing<T>(why: &str) -> Option<T> {
-    assert!(std::env::var("ADMIT_TESTS_STRICT").is_err(), "{why}");
-    writeln!(std::io::stderr(), "skipped: {why}").unwrap_or_default();
+    skip(why);
     None
 }
 

@@ -7,7 +7,9 @@ use admit_core::{
     Code, Door, EntityId, Entry, Fault, FaultKind, Key, Receipt, RecordedEntry, RefusedSubmission,
     Seq, Submission, Verdict,
 };
-use admit_ledger::{Admissions, BoxFuture, Ledger, Reader, ReceiptFilter, Status, WithoutEffects};
+use admit_ledger::{
+    Admissions, BoxFuture, EffectReader, Effects, Ledger, Reader, ReceiptFilter, Status,
+};
 use bytes::Bytes;
 
 use super::append::AppendFile;
@@ -126,7 +128,9 @@ impl Reader for NullLedger {
     }
 }
 
-impl WithoutEffects for NullLedger {}
+impl EffectReader for NullLedger {}
+
+impl Effects for NullLedger {}
 
 impl Ledger for NullLedger {
     fn is_healthy(&self) -> bool {

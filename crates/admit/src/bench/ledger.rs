@@ -42,12 +42,21 @@ pub(super) struct FilledLedger<'g> {
 
 impl<'g> FilledLedger<'g> {
     pub(super) fn open(workspace: &'g BenchWorkspace, name: &'static str) -> Result<Self, Failure> {
+        Self::open_with(workspace, name, || workspace.open(name))
+    }
+
+    /// The same with a ledger that is opened another way.
+    pub(super) fn open_with(
+        workspace: &'g BenchWorkspace,
+        name: &'static str,
+        open: impl FnOnce() -> Result<Arc<dyn GateLedger>, Failure>,
+    ) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .map_err(Failure::runtime)?;
-        Ok(Self { workspace, name, ledger: workspace.open(name)?, runtime, next: 0 })
+        Ok(Self { workspace, name, ledger: open()?, runtime, next: 0 })
     }
 
     /// The ledger, for a gate.

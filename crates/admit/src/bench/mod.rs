@@ -35,7 +35,7 @@ use crate::output::Failure;
 use client::Load;
 use gate::BenchGate;
 use report::{Figure, Report};
-use rounds::{ROUND, baseline_load, gate_line, run_rounds};
+use rounds::{BenchLine, ROUND, baseline_load, gate_line, run_rounds};
 use sample::Samples;
 use stream::StreamTransport;
 use workspace::BenchWorkspace;
@@ -71,6 +71,9 @@ pub(crate) struct Bench {
     /// Fill a ledger with N keys first, and compare fresh and ledger with a ledger of 100 thousand keys
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(FEW_KEYS..))]
     known: Option<u64>,
+    /// Compare with a third ledger of N keys whose keys are in a unique index of SQLite, as lines of their own
+    #[arg(long, requires = "known", conflicts_with = "ledger")]
+    unique_index: bool,
     /// Measure only these lines of the table, for example ceiling,fresh
     #[arg(long, value_name = "LINES", value_delimiter = ',')]
     only: Vec<String>,
@@ -120,7 +123,10 @@ pub(crate) fn run(bench: &Bench, json: bool) -> Result<(), Failure> {
     let workspace = BenchWorkspace::new(folder.path(), bench.ledger.as_deref())?;
     let selected = |line: &str| bench.only.is_empty() || bench.only.iter().any(|o| o == line);
     let measured = match (bench.known, &bench.bus) {
-        (Some(known), _) => measure_known(&workspace, known, seconds, &selected, &mut report),
+        (Some(known), _) => {
+            let compared = Compared { known, has_unique_index: bench.unique_index };
+            measure_known(&workspace, &compared, seconds, &selected, &mut report)
+        }
         (None, Some(url)) => measure_bus(bench, url, &workspace, seconds, &mut report),
         (None, None) => measure_all(&workspace, seconds, &selected, &mut report),
     };
@@ -322,18 +328,42 @@ fn fill(gate: &BenchGate, events: u64) -> Result<Figure, Failure> {
     gate.send(&load)
 }
 
-/// Measures the gate, and the ledger alone, with `known` keys and with few, in interleaved rounds:
+/// What `--known` compares.
+struct Compared {
+    known: u64,
+    has_unique_index: bool,
+}
+
+impl Compared {
+    /// A ledger with as many keys in a unique index.
+    fn open_unique<'w>(
+        &self,
+        workspace: &'w BenchWorkspace,
+    ) -> Result<Option<ledger::FilledLedger<'w>>, Failure> {
+        if !self.has_unique_index {
+            return Ok(None);
+        }
+        let mut unique = ledger::FilledLedger::open_with(workspace, "unique_index", || {
+            workspace.open_with_unique_index("unique_index")
+        })?;
+        unique.fill_to(self.known)?;
+        Ok(Some(unique))
+    }
+}
+
+/// Measures the gate, and the ledger alone, with many keys and with few, in interleaved rounds:
 /// measured one after the other, the later one would be slower on hosts that allocate guest memory at
 /// its first access.
 fn measure_known(
     workspace: &BenchWorkspace,
-    known: u64,
+    compared: &Compared,
     seconds: Duration,
     selected: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
     let mut many = ledger::FilledLedger::open(workspace, "many")?;
-    many.fill_to(known)?;
+    many.fill_to(compared.known)?;
+    let mut unique = compared.open_unique(workspace)?;
     // Each line has its own small ledger, because measuring adds keys.
     let with_few = |line| {
         let mut few = ledger::FilledLedger::open(workspace, line)?;
@@ -346,13 +376,21 @@ fn measure_known(
         let load = |from| Load::new(gate::PIXEL_PATH, seconds, Samples::fresh(from));
         let few = gate_line("fresh_100k_known", &gates.0, &load(1 << 40));
         let many = gate_line("fresh", &gates.1, &load(2 << 40));
-        run_rounds(seconds, vec![few, many], report)?;
+        let unique = unique.as_ref().map(|unique| BenchGate::pixel(unique.ledger())).transpose()?;
+        let mut lines = vec![few, many];
+        let all = load(2 << 40);
+        lines.extend(unique.as_ref().map(|gate| gate_line("fresh_unique_index", gate, &all)));
+        run_rounds(seconds, lines, report)?;
     }
     if selected("ledger") {
         let mut few = with_few("few_ledger")?;
         let few = Box::new(|| few.measure(ROUND));
         let many = Box::new(|| many.measure(ROUND));
-        run_rounds(seconds, vec![("ledger_100k_known", few), ("ledger", many)], report)?;
+        let mut lines: Vec<BenchLine<'_>> = vec![("ledger_100k_known", few), ("ledger", many)];
+        if let Some(unique) = &mut unique {
+            lines.push(("ledger_unique_index", Box::new(|| unique.measure(ROUND))));
+        }
+        run_rounds(seconds, lines, report)?;
     }
     report.add("restart", many.measure_restart()?);
     Ok(())

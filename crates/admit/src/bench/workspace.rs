@@ -3,6 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use admit_core::Clock as _;
+use admit_gate::SystemClock;
+use admit_ledger::sqlite::{self, KeyIndexKind, SqliteLedger};
+
 use crate::config::{Config, LedgerConfig};
 use crate::ledger::{GateLedger, open_ledger};
 use crate::output::Failure;
@@ -39,6 +43,18 @@ impl BenchWorkspace {
     pub(super) fn schema(name: &str) -> String {
         let name = name.replace('-', "_");
         format!("admit_bench_{}_{name}", std::process::id())
+    }
+
+    /// Opens an embedded ledger that inserts each key into a unique index at once, without merging.
+    pub(super) fn open_with_unique_index(
+        &self,
+        name: &str,
+    ) -> Result<Arc<dyn GateLedger>, Failure> {
+        let options = sqlite::Options {
+            key_index: KeyIndexKind::Plain,
+            ..sqlite::Options::new(self.dir(name), SystemClock.now())
+        };
+        Ok(Arc::new(SqliteLedger::open(options).map_err(Failure::runtime)?))
     }
 
     /// Opens the ledger of one line; opening it again opens the same ledger.

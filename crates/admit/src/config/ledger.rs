@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use admit_core::Age;
 use admit_core::horizon::InvalidAge;
 use admit_ledger::RefusalQuota;
+use admit_ledger::sqlite::WalWrites;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::ConfigError;
@@ -32,6 +33,9 @@ pub(crate) struct LedgerConfig {
     /// Disk reserve of the data folder in bytes; with less free space only duplicates are accepted.
     /// 0: no reserve.
     pub(crate) free_bytes_min: u64,
+    /// Whether the WAL of the SQLite ledger is written once per commit, by a layer in SQLite's file access.
+    /// `false`: by SQLite alone.
+    pub(crate) wal_buffer: bool,
     /// Password of the database user; never shown. Prefer `password_file`.
     pub(crate) password: HiddenText,
     /// File with the password; a relative path starts at the config file's folder.
@@ -166,6 +170,7 @@ impl Default for LedgerConfig {
             refusal_rows_max: 100_000,
             refusal_bytes_max: 256 * 1024 * 1024,
             free_bytes_min: 0,
+            wal_buffer: true,
             password: HiddenText::default(),
             password_file: PathBuf::new(),
             tls: TlsMode::Auto,
@@ -194,6 +199,11 @@ impl LedgerConfig {
     /// Quota of stored refusals.
     pub(crate) fn refusal_quota(&self) -> RefusalQuota {
         RefusalQuota { rows_max: self.refusal_rows_max, bytes_max: self.refusal_bytes_max }
+    }
+
+    /// How the WAL of the SQLite ledger is written.
+    pub(crate) fn wal_writes(&self) -> WalWrites {
+        if self.wal_buffer { WalWrites::Buffered } else { WalWrites::Direct }
     }
 
     /// Longest gap before a start that counts as downtime.

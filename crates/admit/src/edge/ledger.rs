@@ -15,7 +15,7 @@ use admit_core::{
 };
 use admit_edge::{Dialect, EnqueueError, EnqueueOutcome, Outbox};
 use admit_ledger::port::{Admissions, BoxFuture, Reader, ReceiptFilter, Status};
-use admit_ledger::{Ledger, WithoutEffects};
+use admit_ledger::{EffectReader, Effects, Ledger};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
@@ -204,7 +204,9 @@ impl Reader for OutboxLedger {
     }
 }
 
-impl WithoutEffects for OutboxLedger {}
+impl EffectReader for OutboxLedger {}
+
+impl Effects for OutboxLedger {}
 
 impl Ledger for OutboxLedger {
     fn is_healthy(&self) -> bool {

@@ -11,7 +11,9 @@ use admit_core::{
     PriorAdmission, Receipt, ReceiptId, RecordedEntry, RefusedSubmission, Seq, Submission, Verdict,
     decide,
 };
-use admit_ledger::{Admissions, BoxFuture, Ledger, Reader, ReceiptFilter, Status, WithoutEffects};
+use admit_ledger::{
+    Admissions, BoxFuture, EffectReader, Effects, Ledger, Reader, ReceiptFilter, Status,
+};
 use bytes::Bytes;
 use tokio::sync::watch;
 
@@ -163,11 +165,10 @@ impl MemoryLedger {
                     principal: receipt.principal.clone(),
                     facts: receipt.facts.clone(),
                 });
-                let decision = decide(first.as_ref(), &event.digest, event.on_other_content);
-                let verdict = match (decision, first) {
-                    (Decision::Duplicate, Some(first)) => Verdict::Duplicate { seq, first },
-                    (Decision::Conflict, Some(first)) => Verdict::Conflict { seq, first },
-                    _ => Verdict::Fresh { seq },
+                let verdict = match decide(first, &event.digest, event.on_other_content) {
+                    Decision::Duplicate(first) => Verdict::Duplicate { seq, first },
+                    Decision::Conflict(first) => Verdict::Conflict { seq, first },
+                    Decision::Fresh | Decision::Revision(_) => Verdict::Fresh { seq },
                 };
                 let key = matches!(verdict, Verdict::Fresh { .. }).then_some(event.key);
                 (Receipt { key, ..receipt(id, &event.door, &event.body) }, verdict)
@@ -270,7 +271,9 @@ impl Reader for MemoryLedger {
     }
 }
 
-impl WithoutEffects for MemoryLedger {}
+impl EffectReader for MemoryLedger {}
+
+impl Effects for MemoryLedger {}
 
 impl Ledger for MemoryLedger {
     fn is_healthy(&self) -> bool {

@@ -1,24 +1,11 @@
-//! Group commit: collects the calls that share a commit and decides when to commit.
+//! Group commit: collects the calls that share a commit.
 //!
 //! Calls are written as they arrive, so the writer works while others are still being vetted. The commit
-//! starts when the queue is empty, with one exception. Under load, producers reply to a commit with
-//! their next event a moment later; committing on the first of them would delay the rest by a whole
-//! commit. In a database, where that is milliseconds, a batch that follows a large one therefore waits
-//! briefly for more calls. A lone event never waits.
+//! starts when the queue is empty: while it is under way, the calls of the next one arrive.
 
 use std::sync::mpsc::Receiver;
-use std::thread;
-use std::time::Duration;
 
 use super::write_command::WriteCommand;
-
-/// A batch of at least this many calls makes the next one wait for more.
-const BATCH_WAIT_MIN: usize = 8;
-
-/// Duration and number of the polls for more calls: half a millisecond in all, because a thread sleeps
-/// about twice as long as requested.
-const BATCH_WAIT: Duration = Duration::from_micros(50);
-const BATCH_POLLS: u32 = 4;
 
 /// A commit in progress.
 pub(crate) struct CommitBatch<'q, T> {
@@ -27,23 +14,18 @@ pub(crate) struct CommitBatch<'q, T> {
     next: usize,
     weight: usize,
     weight_max: usize,
-    batch_target: usize,
-    polls_left: u32,
 }
 
 impl<'q, T> CommitBatch<'q, T> {
     /// A batch that starts with `first`; without it the batch stays empty and only probes the disk.
-    /// `last_batch_len` is the number of calls in the last commit, zero to never wait.
     pub(crate) fn new(
         first: Option<WriteCommand<T>>,
         queue: &'q Receiver<WriteCommand<T>>,
         weight_max: usize,
-        last_batch_len: usize,
     ) -> Self {
-        let batch_target = if last_batch_len < BATCH_WAIT_MIN { 0 } else { last_batch_len / 2 };
         let weight = first.as_ref().map_or(0, WriteCommand::weight);
         let commands = first.into_iter().collect();
-        Self { commands, queue, next: 0, weight, weight_max, batch_target, polls_left: BATCH_POLLS }
+        Self { commands, queue, next: 0, weight, weight_max }
     }
 
     /// Returns the next call to write, or `None` when it is time to commit.
@@ -61,16 +43,7 @@ impl<'q, T> CommitBatch<'q, T> {
         if self.commands.is_empty() || self.weight >= self.weight_max {
             return None;
         }
-        loop {
-            if let Ok(command) = self.queue.try_recv() {
-                return Some(command);
-            }
-            if self.commands.len() >= self.batch_target || self.polls_left == 0 {
-                return None;
-            }
-            self.polls_left -= 1;
-            thread::sleep(BATCH_WAIT);
-        }
+        self.queue.try_recv().ok()
     }
 
     /// The write operations other than recording in this batch.

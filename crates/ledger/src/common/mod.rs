@@ -2,7 +2,6 @@
 //! retention.
 
 pub(crate) mod claims;
-pub(crate) mod clock;
 pub(crate) mod commit_batch;
 pub(crate) mod hang_watch;
 pub(crate) mod health;

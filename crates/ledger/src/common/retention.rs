@@ -133,7 +133,6 @@ impl Sweeper {
     }
 
     /// Another gate has progressed to here.
-    #[cfg(feature = "postgres")]
     pub(crate) fn skip_to(&mut self, bodies: Seq, rows: Seq) {
         self.bodies = self.bodies.max(bodies);
         if self.plan.is_none() {

@@ -36,6 +36,11 @@ pub(crate) trait Columns {
     /// Bytes or NULL.
     fn bytes_opt(&self, column: &str) -> Result<Option<Vec<u8>>, Self::Error>;
 
+    /// A text with what is no UTF-8 in it replaced; empty if there is none.
+    fn text_lossy(&self, column: &str) -> Result<String, Self::Error> {
+        Ok(self.text_opt(column)?.unwrap_or_default())
+    }
+
     fn int(&self, column: &str) -> Result<i64, Self::Error> {
         present(column, self.int_opt(column)?)
     }

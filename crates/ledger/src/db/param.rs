@@ -10,6 +10,8 @@ pub(crate) enum Param<'a> {
     Bytes(Option<&'a [u8]>),
     /// A JSON array of texts on SQLite, for `json_each`; a `text[]` on PostgreSQL.
     Texts(&'a [&'a str]),
+    /// The same of integers; a `bigint[]` on PostgreSQL.
+    Ints(&'a [i64]),
 }
 
 /// The parameters of one call, each converted by [`Param::from`].
@@ -17,6 +19,17 @@ macro_rules! params {
     ($($value:expr),* $(,)?) => { &[$($crate::db::Param::from($value)),*] };
 }
 pub(crate) use params;
+
+/// The parameters of one row of a call, each converted by [`Param::from`].
+macro_rules! row {
+    ($($value:expr),* $(,)?) => { vec![$($crate::db::Param::from($value)),*] };
+}
+pub(crate) use row;
+
+/// Unsigned numbers for an array parameter.
+pub(crate) fn ints(numbers: impl IntoIterator<Item = u64>) -> Vec<i64> {
+    numbers.into_iter().map(signed).collect()
+}
 
 /// Numbers of the ledger never come near the sign.
 fn signed(number: u64) -> i64 {
@@ -94,5 +107,17 @@ impl<'a> From<&'a [u8; 32]> for Param<'a> {
 impl<'a> From<&'a [&'a str]> for Param<'a> {
     fn from(texts: &'a [&'a str]) -> Self {
         Self::Texts(texts)
+    }
+}
+
+impl<'a> From<&'a [i64]> for Param<'a> {
+    fn from(numbers: &'a [i64]) -> Self {
+        Self::Ints(numbers)
+    }
+}
+
+impl<'a> From<&'a Vec<i64>> for Param<'a> {
+    fn from(numbers: &'a Vec<i64>) -> Self {
+        Self::Ints(numbers)
     }
 }

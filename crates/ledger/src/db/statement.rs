@@ -3,16 +3,12 @@
 //! A statement that both databases understand is in `queries/`, with `$n` parameters. Where the dialects
 //! differ there are two files of one name, in `sqlite/queries/` and `postgres/queries/`.
 
-use std::sync::OnceLock;
-
 /// A statement in the dialects of both databases.
 #[derive(Debug)]
 pub(crate) struct Statement {
     #[cfg(feature = "postgres")]
     postgres: &'static str,
     sqlite: &'static str,
-    /// The text for SQLite: `?n` instead of `$n`.
-    rewritten: OnceLock<String>,
 }
 
 impl Statement {
@@ -23,17 +19,16 @@ impl Statement {
             #[cfg(feature = "postgres")]
             postgres,
             sqlite,
-            rewritten: OnceLock::new(),
         }
     }
 
     #[cfg(feature = "postgres")]
-    pub(crate) fn postgres(&self) -> &'static str {
+    pub(crate) const fn postgres(&self) -> &'static str {
         self.postgres
     }
 
-    pub(crate) fn sqlite(&self) -> &str {
-        self.rewritten.get_or_init(|| numbered_with_question_marks(self.sqlite))
+    pub(crate) const fn sqlite(&self) -> &'static str {
+        self.sqlite
     }
 }
 
@@ -45,7 +40,7 @@ macro_rules! statements {
     };
     (@shared $file:literal) => {
         $crate::db::Statement::new(
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/queries/", $file, ".sql")),
+            $crate::db::shared_for_sqlite!($file),
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/queries/", $file, ".sql")),
         )
     };
@@ -58,13 +53,30 @@ macro_rules! statements {
 }
 pub(crate) use statements;
 
+/// The text of a shared statement for SQLite, with `?n` instead of `$n`.
+macro_rules! shared_for_sqlite {
+    ($file:literal) => {{
+        const SHARED: &str =
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/queries/", $file, ".sql"));
+        const NUMBERED: [u8; SHARED.len()] = $crate::db::numbered_with_question_marks(SHARED);
+        const TEXT: &str = match std::str::from_utf8(&NUMBERED) {
+            Ok(text) => text,
+            Err(_) => panic!("only ASCII characters are replaced"),
+        };
+        TEXT
+    }};
+}
+pub(crate) use shared_for_sqlite;
+
 /// Replaces `$1` with `?1`. JSON paths such as `$.name` stay.
-fn numbered_with_question_marks(sql: &str) -> String {
-    let mut rewritten = String::with_capacity(sql.len());
-    let mut letters = sql.chars().peekable();
-    while let Some(letter) = letters.next() {
-        let is_param = letter == '$' && letters.peek().is_some_and(char::is_ascii_digit);
-        rewritten.push(if is_param { '?' } else { letter });
+pub(crate) const fn numbered_with_question_marks<const N: usize>(sql: &str) -> [u8; N] {
+    let letters = sql.as_bytes();
+    let mut rewritten = [0; N];
+    let mut at = 0;
+    while at < N {
+        let is_param = letters[at] == b'$' && at + 1 < N && letters[at + 1].is_ascii_digit();
+        rewritten[at] = if is_param { b'?' } else { letters[at] };
+        at += 1;
     }
     rewritten
 }
@@ -75,7 +87,8 @@ mod tests {
 
     #[test]
     fn parameters_are_rewritten_and_json_paths_are_not() {
-        let statement = Statement::new("SELECT a ->> '$.b' FROM t WHERE c = $1 AND d = $12", "");
-        assert_eq!(statement.sqlite(), "SELECT a ->> '$.b' FROM t WHERE c = ?1 AND d = ?12");
+        const SQL: &str = "SELECT a ->> '$.b' FROM t WHERE c = $1 AND d = $12";
+        let rewritten: [u8; SQL.len()] = numbered_with_question_marks(SQL);
+        assert_eq!(&rewritten, b"SELECT a ->> '$.b' FROM t WHERE c = ?1 AND d = ?12");
     }
 }

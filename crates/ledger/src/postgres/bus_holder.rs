@@ -5,17 +5,27 @@
 
 use std::sync::Arc;
 
-use super::conn::{Columns, Conn, Result, big};
-use super::sql;
+use admit_core::Fault;
+
+use super::conn::{Columns, Conn, Result};
 use super::write_op::{Tx, WriteOp};
 use super::writer::Epochs;
+use super::{PostgresLedger, sql};
 use crate::common::notifier::Notifier;
-use crate::port::{BusHolder, StoreId};
+use crate::port::{BoxFuture, BusHolder, StoreId};
+use crate::tables::attachment::BusLease;
+use crate::tables::meta;
+
+impl BusLease for PostgresLedger {
+    fn take_bus(&self, id: StoreId) -> BoxFuture<'_, Result<Option<BusHolder>, Fault>> {
+        Box::pin(self.write(HoldBus { id, epochs: Arc::clone(&self.epochs) }))
+    }
+}
 
 /// Takes a bus for this gate, unless a live gate holds it.
-pub(super) struct HoldBus {
-    pub(super) id: StoreId,
-    pub(super) epochs: Arc<Epochs>,
+struct HoldBus {
+    id: StoreId,
+    epochs: Arc<Epochs>,
 }
 
 impl WriteOp for HoldBus {
@@ -51,7 +61,7 @@ pub(super) fn is_taken(conn: &Conn, id: StoreId, own: &[u64]) -> Result<bool> {
 }
 
 pub(super) fn put(conn: &Conn, id: StoreId, epoch: u64) -> Result<()> {
-    conn.execute(sql!("meta_put"), &[&name(id), &big(epoch)]).map(drop)
+    meta::put(conn, &name(id), epoch)
 }
 
 fn name(id: StoreId) -> String {

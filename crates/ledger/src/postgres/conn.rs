@@ -14,8 +14,8 @@ use std::time::Duration;
 use admit_core::{Millis, Seq};
 use bytes::Bytes;
 use deadpool_postgres::{ClientWrapper, Object};
-use futures_util::SinkExt as _;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all, maybe_done};
+use futures_util::{FutureExt as _, SinkExt as _};
 use tokio::runtime::{Handle, Runtime};
 use tokio_postgres::row::RowIndex;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
@@ -27,7 +27,7 @@ use super::nul_escape;
 pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 
 /// Result of a statement.
-pub(crate) type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a statement failed.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +71,56 @@ impl<'a> Query<'a> {
     pub(super) fn new(sql: &'a str, params: Vec<Param<'a>>) -> Self {
         Self { sql, params }
     }
+}
+
+/// A statement that owns parameters, so that it outlives the function that makes it.
+pub(super) struct OwnedQuery<'a> {
+    sql: &'a str,
+    params: Vec<OwnedParam<'a>>,
+}
+
+/// A parameter of an [`OwnedQuery`].
+pub(super) type OwnedParam<'a> = Box<dyn ToSql + Sync + 'a>;
+
+impl<'a> OwnedQuery<'a> {
+    pub(super) fn new(sql: &'a str, params: Vec<OwnedParam<'a>>) -> Self {
+        Self { sql, params }
+    }
+}
+
+/// A statement of a pipeline.
+pub(super) trait Pipelined {
+    fn sql(&self) -> &str;
+    fn params(&self) -> Vec<Param<'_>>;
+}
+
+impl Pipelined for Query<'_> {
+    fn sql(&self) -> &str {
+        self.sql
+    }
+
+    fn params(&self) -> Vec<Param<'_>> {
+        self.params.clone()
+    }
+}
+
+impl Pipelined for OwnedQuery<'_> {
+    fn sql(&self) -> &str {
+        self.sql
+    }
+
+    fn params(&self) -> Vec<Param<'_>> {
+        self.params.iter().map(|param| &**param as Param<'_>).collect()
+    }
+}
+
+/// Why [`Conn::commit`] failed.
+#[derive(Debug)]
+pub(super) enum CommitError {
+    /// Nothing was committed.
+    Before(Error),
+    /// COMMIT was sent and got no reply, or an error.
+    NoReply(Error),
 }
 
 /// Owner of the connection.
@@ -153,10 +203,7 @@ impl Conn {
         }
     }
 
-    fn wait<T>(
-        &self,
-        answer: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
-    ) -> Result<T> {
+    fn wait<T>(&self, answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
         let answer_max = self.answer_max.get();
         let bounded = async { tokio::time::timeout(answer_max, answer).await };
         let answered = match &self.driver {
@@ -220,41 +267,88 @@ impl Conn {
 
     /// Pipelines statements: one round trip. They are executed in order; returns the error of the first that
     /// fails.
-    pub(super) fn query_all(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>> {
+    pub(super) fn query_all(&self, queries: &[impl Pipelined]) -> Result<Vec<Vec<Row>>> {
         self.wait(async {
             let statements = self.prepared(queries).await?;
-            let sent = queries.iter().zip(&statements);
-            let sent = sent.map(|(call, prepared)| self.client().query(prepared, &call.params));
+            let params: Vec<_> = queries.iter().map(Pipelined::params).collect();
+            let sent = params.iter().zip(&statements);
+            let sent = sent.map(|(params, prepared)| self.client().query(prepared, params));
             join_all(sent).await.into_iter().collect()
         })
     }
 
     /// Pipelines statements; returns the number of affected rows of each.
-    pub(super) fn execute_all(&self, queries: &[Query<'_>]) -> Result<Vec<u64>> {
+    pub(super) fn execute_all(&self, queries: &[impl Pipelined]) -> Result<Vec<u64>> {
         Ok(self.try_all(queries)?.into_iter().collect::<std::result::Result<_, _>>()?)
     }
 
     /// Pipelines statements; returns the result of each, including failures.
     pub(super) fn try_all(
         &self,
-        queries: &[Query<'_>],
+        queries: &[impl Pipelined],
     ) -> Result<Vec<std::result::Result<u64, tokio_postgres::Error>>> {
         self.wait(async {
             let statements = self.prepared(queries).await?;
-            let sent = queries.iter().zip(&statements);
-            let sent = sent.map(|(call, prepared)| self.client().execute(prepared, &call.params));
+            let params: Vec<_> = queries.iter().map(Pipelined::params).collect();
+            let sent = params.iter().zip(&statements);
+            let sent = sent.map(|(params, prepared)| self.client().execute(prepared, params));
             Ok(join_all(sent).await)
         })
+    }
+
+    /// Pipelines statements and a COMMIT behind them: one round trip. The server does not commit after a
+    /// failed statement, and COMMIT is not sent if a statement could not be.
+    pub(super) fn commit(
+        &self,
+        queries: &[impl Pipelined],
+    ) -> std::result::Result<(), CommitError> {
+        let is_sent = Cell::new(false);
+        let answered = self.wait(async {
+            let statements = self.prepared(queries).await?;
+            let params: Vec<_> = queries.iter().map(Pipelined::params).collect();
+            let sent = params.iter().zip(&statements);
+            let sent = sent.map(|(params, prepared)| self.client().execute(prepared, params));
+            let mut sent: Vec<_> = sent.map(|sent| Box::pin(maybe_done(sent))).collect();
+            for statement in &mut sent {
+                // The first poll encodes and sends it.
+                if statement.as_mut().now_or_never().is_some()
+                    && statement.as_mut().output_mut().is_some_and(|done| done.is_err())
+                    && let Some(failed) = statement.as_mut().take_output()
+                {
+                    return Ok((failed.map(drop), Ok(())));
+                }
+            }
+            is_sent.set(true);
+            let commit = self.client().batch_execute("COMMIT");
+            let ((), committed) = join(join_all(&mut sent).map(drop), commit).await;
+            let done = sent.iter_mut().filter_map(|done| done.as_mut().take_output());
+            let written: std::result::Result<Vec<u64>, _> = done.collect();
+            Ok((written.map(drop), committed))
+        });
+        match answered {
+            Ok((Ok(()), Ok(()))) => Ok(()),
+            Ok((Err(error), _)) if !is_sent.get() || self.is_rejected(&error) => {
+                Err(CommitError::Before(error.into()))
+            }
+            Ok((Err(error), _) | (Ok(()), Err(error))) => Err(CommitError::NoReply(error.into())),
+            Err(error) if is_sent.get() => Err(CommitError::NoReply(error)),
+            Err(error) => Err(CommitError::Before(error)),
+        }
+    }
+
+    /// Whether the server has rejected a statement, and therefore its transaction.
+    fn is_rejected(&self, error: &tokio_postgres::Error) -> bool {
+        error.as_db_error().is_some() && !self.is_lost()
     }
 
     /// Prepares statements, once per connection.
     async fn prepared(
         &self,
-        queries: &[Query<'_>],
+        queries: &[impl Pipelined],
     ) -> std::result::Result<Vec<Statement>, tokio_postgres::Error> {
         let mut statements = Vec::with_capacity(queries.len());
         for call in queries {
-            statements.push(self.client().prepare_cached(call.sql).await?);
+            statements.push(self.client().prepare_cached(call.sql()).await?);
         }
         Ok(statements)
     }
@@ -287,11 +381,6 @@ pub(super) fn big_opt(number: Option<u64>) -> Option<i64> {
     number.map(big)
 }
 
-/// A row limit.
-pub(super) fn rows(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
 /// Column name or index.
 pub(super) trait At: RowIndex + fmt::Display {}
 
@@ -305,24 +394,12 @@ pub(super) trait Columns {
         self.val::<i64>(at).and_then(unsigned)
     }
 
-    fn num_opt(&self, at: impl At) -> Result<Option<u64>> {
-        self.val::<Option<i64>>(at)?.map(unsigned).transpose()
-    }
-
     fn small(&self, at: impl At) -> Result<u32> {
         self.num(at).and_then(small)
     }
 
-    fn small_opt(&self, at: impl At) -> Result<Option<u32>> {
-        self.num_opt(at)?.map(small).transpose()
-    }
-
     fn seq(&self, at: impl At) -> Result<Seq> {
         self.num(at).map(Seq)
-    }
-
-    fn seq_opt(&self, at: impl At) -> Result<Option<Seq>> {
-        Ok(self.num_opt(at)?.map(Seq))
     }
 
     fn millis(&self, at: impl At) -> Result<Millis> {
@@ -341,16 +418,8 @@ pub(super) trait Columns {
         Ok(self.val::<Option<String>>(at)?.map(nul_escape::unescape))
     }
 
-    fn flag(&self, at: impl At) -> Result<bool> {
-        Ok(self.val::<i64>(at)? != 0)
-    }
-
     fn bytes32(&self, at: impl At) -> Result<[u8; 32]> {
         self.val::<Vec<u8>>(at).and_then(thirty_two)
-    }
-
-    fn bytes32_opt(&self, at: impl At) -> Result<Option<[u8; 32]>> {
-        self.val::<Option<Vec<u8>>>(at)?.map(thirty_two).transpose()
     }
 }
 

@@ -156,7 +156,7 @@ impl CopyTarget {
         let Head { tag, last_seq, admissions, sightings, keys, last_issued } = *head;
         let position =
             Position { last_seq, admissions, sightings, keys, last_issued, given_back: 0 };
-        head_lock::put(&self.conn, &position)?;
+        self.conn.execute_all(&[head_lock::put(&position)])?;
         self.conn.execute("UPDATE head SET tag = $1", &[&big(tag)])?;
         Ok(())
     }

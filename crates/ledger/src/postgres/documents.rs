@@ -7,8 +7,9 @@ use admit_core::projection::ProjectionState;
 use admit_core::{EntityId, Projection, ProjectionError, Seq};
 use tokio_postgres::Row;
 
-use super::conn::{self, Columns, Conn, Query, Result, big};
+use super::conn::{self, Columns, Conn, OwnedParam, OwnedQuery, Result, big};
 use super::{nul_escape, sql};
+use crate::tables::receipt;
 
 /// The documents a batch has touched, in name order.
 #[derive(Default)]
@@ -47,11 +48,12 @@ impl Documents {
     }
 
     /// The queries to load them.
-    pub(super) fn queries(&self) -> Vec<Query<'_>> {
+    pub(super) fn queries(&self) -> Vec<OwnedQuery<'_>> {
         if self.entities.is_empty() {
             return Vec::new();
         }
-        vec![Query::new(sql!("documents_get"), vec![&self.projections, &self.entities])]
+        let ids: Vec<OwnedParam<'_>> = vec![Box::new(&self.projections), Box::new(&self.entities)];
+        vec![OwnedQuery::new(sql!("documents_get"), ids)]
     }
 
     pub(super) fn load(&mut self, answers: &[Vec<Row>]) -> Result<()> {
@@ -71,7 +73,7 @@ impl Documents {
         conn: &Conn,
         projections: &[Arc<dyn Projection>],
         seq: Seq,
-    ) -> std::result::Result<(), ApplyError> {
+    ) -> Result<(), ApplyError> {
         for projection in projections {
             let id = projection.entity();
             if !self.touched.contains_key(&id) {
@@ -85,8 +87,13 @@ impl Documents {
         Ok(())
     }
 
-    /// Writes changed documents, in name order.
-    pub(super) fn flush(&self, conn: &Conn) -> Result<()> {
+    /// Adds the documents of another lookup.
+    pub(super) fn absorb(&mut self, other: Self) {
+        self.stored.extend(other.stored);
+    }
+
+    /// The statement that writes changed documents, in name order.
+    pub(super) fn writes(&self) -> Option<OwnedQuery<'_>> {
         let (mut projections, mut entities) = (Vec::new(), Vec::new());
         let (mut seqs, mut texts) = (Vec::new(), Vec::new());
         for (id, touched) in &self.touched {
@@ -96,23 +103,16 @@ impl Documents {
             seqs.push(big(seq.0));
             texts.push(nul_escape::escape(&touched.document.to_text()).into_owned());
         }
-        if !seqs.is_empty() {
-            conn.execute(sql!("documents_put"), &[&projections, &entities, &seqs, &texts])?;
-        }
-        Ok(())
+        let is_changed = !seqs.is_empty();
+        let columns: Vec<OwnedParam<'_>> =
+            vec![Box::new(projections), Box::new(entities), Box::new(seqs), Box::new(texts)];
+        is_changed.then(|| OwnedQuery::new(sql!("documents_put"), columns))
     }
 
     fn stored(&self, conn: &Conn, id: &EntityId) -> Result<Option<String>> {
         match self.stored.get(id) {
             Some(stored) => Ok(stored.clone()),
-            None => get(conn, id),
+            None => receipt::document(conn, id),
         }
     }
-}
-
-/// Returns one document.
-pub(super) fn get(conn: &Conn, id: &EntityId) -> Result<Option<String>> {
-    let (projection, entity) = (id.projection, nul_escape::escape(&id.entity));
-    let row = conn.query_opt(sql!("document_get"), &[&projection, &entity])?;
-    row.map(|row| row.text("text")).transpose()
 }

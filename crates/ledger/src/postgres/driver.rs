@@ -1,6 +1,9 @@
 //! PostgreSQL driver.
 
-use admit_core::Fault;
+use std::borrow::Cow;
+use std::cell::Cell;
+
+use admit_core::{Entry, Fault};
 use bytes::BytesMut;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
@@ -8,10 +11,12 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use super::conn::{self, Conn, Error, Query};
 use super::write_op::{Tx, WriteOp};
 use super::{PostgresLedger, PostgresReader, nul_escape};
+use crate::common::notifier::Notifier;
 use crate::db::{
     Call, Columns, Db, InvalidValue, Operation, Param, ReadBackend, Statement, Transaction,
     WriteBackend,
 };
+use crate::issuance::{IssueHandlers, RecordedDelivery};
 use crate::port::BoxFuture;
 
 impl From<InvalidValue> for Error {
@@ -41,6 +46,7 @@ impl ToSql for Param<'_> {
                 let texts: Vec<_> = texts.iter().map(|text| nul_escape::escape(text)).collect();
                 texts.to_sql(ty, out)
             }
+            Self::Ints(numbers) => numbers.to_sql(ty, out),
         }
     }
 
@@ -55,6 +61,7 @@ impl ToSql for Param<'_> {
                 | Type::VARCHAR
                 | Type::BYTEA
                 | Type::TEXT_ARRAY
+                | Type::INT8_ARRAY
         )
     }
 
@@ -103,8 +110,88 @@ fn erased<'a>(params: &'a [Param<'_>]) -> Vec<conn::Param<'a>> {
     params.iter().map(|param| param as _).collect()
 }
 
-fn queries<'a>(calls: &'a [Call<'_>]) -> Vec<Query<'a>> {
-    calls.iter().map(|call| Query::new(call.statement.postgres(), erased(call.params))).collect()
+/// A parameter of many rows, as an array.
+#[derive(Debug)]
+enum Column<'a> {
+    Ints(Vec<Option<i64>>),
+    Texts(Vec<Option<Cow<'a, str>>>),
+    Bytes(Vec<Option<&'a [u8]>>),
+}
+
+impl<'a> Column<'a> {
+    /// The parameter at `index` of each row, or an error where they are of different types.
+    fn of(rows: &'a [Vec<Param<'a>>], index: usize) -> conn::Result<Self> {
+        let mixed = || Error::Unexpected(format!("parameter {index} of the rows has no one type"));
+        let cells = || rows.iter().map(|row| row.get(index).ok_or_else(mixed));
+        Ok(match cells().next().ok_or_else(mixed)?? {
+            Param::Int(_) => Self::Ints(
+                cells()
+                    .map(|cell| if let Param::Int(int) = cell? { Ok(*int) } else { Err(mixed()) })
+                    .collect::<conn::Result<_>>()?,
+            ),
+            Param::Text(_) => Self::Texts(
+                cells()
+                    .map(|cell| match cell? {
+                        Param::Text(text) => Ok(text.map(nul_escape::escape)),
+                        _ => Err(mixed()),
+                    })
+                    .collect::<conn::Result<_>>()?,
+            ),
+            Param::Bytes(_) => Self::Bytes(
+                cells()
+                    .map(|cell| if let Param::Bytes(x) = cell? { Ok(*x) } else { Err(mixed()) })
+                    .collect::<conn::Result<_>>()?,
+            ),
+            Param::Texts(_) | Param::Ints(_) => return Err(mixed()),
+        })
+    }
+
+    fn erased(&self) -> conn::Param<'_> {
+        match self {
+            Self::Ints(ints) => ints,
+            Self::Texts(texts) => texts,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// A call with its parameters in the form that the client library takes.
+pub(super) struct BoundCall<'a> {
+    sql: &'static str,
+    params: &'a [Param<'a>],
+    columns: Vec<Column<'a>>,
+}
+
+impl<'a> BoundCall<'a> {
+    /// Nothing of a call for rows where there are none.
+    pub(super) fn of(call: &Call<'a>) -> Option<conn::Result<Self>> {
+        let columns = match call.rows {
+            None => Ok(Vec::new()),
+            Some(rows) => (0..rows.first()?.len()).map(|at| Column::of(rows, at)).collect(),
+        };
+        let (sql, params) = (call.statement.postgres(), call.params);
+        Some(columns.map(|columns| Self { sql, params, columns }))
+    }
+
+    pub(super) fn query(&self) -> Query<'_> {
+        let mut params = erased(self.params);
+        params.extend(self.columns.iter().map(Column::erased));
+        Query::new(self.sql, params)
+    }
+}
+
+/// Sends the calls, except those without rows; the results have the order of the calls.
+fn send_all<T: Default>(
+    calls: &[Call<'_>],
+    send: impl FnOnce(&[Query<'_>]) -> conn::Result<Vec<T>>,
+) -> conn::Result<Vec<T>> {
+    let bound: Vec<Option<BoundCall<'_>>> =
+        calls.iter().map(|call| BoundCall::of(call).transpose()).collect::<conn::Result<_>>()?;
+    let queries: Vec<Query<'_>> = bound.iter().flatten().map(BoundCall::query).collect();
+    let results = if queries.is_empty() { Vec::new() } else { send(&queries)? };
+    let mut results = results.into_iter();
+    let result = |call: &Option<_>| call.as_ref().and_then(|_| results.next()).unwrap_or_default();
+    Ok(bound.iter().map(result).collect())
 }
 
 impl Db for Conn {
@@ -119,6 +206,10 @@ impl Db for Conn {
         Self::execute(self, statement.postgres(), &erased(params))
     }
 
+    fn batch(&self, statements: &'static str) -> conn::Result<()> {
+        Self::batch(self, statements)
+    }
+
     fn snapshot<T>(&self, read: impl FnOnce() -> conn::Result<T>) -> conn::Result<T> {
         self.batch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
         let result = read();
@@ -127,11 +218,11 @@ impl Db for Conn {
     }
 
     fn query_all(&self, calls: &[Call<'_>]) -> conn::Result<Vec<Vec<Row>>> {
-        Self::query_all(self, &queries(calls))
+        send_all(calls, |queries| Self::query_all(self, queries))
     }
 
     fn execute_all(&self, calls: &[Call<'_>]) -> conn::Result<Vec<u64>> {
-        Self::execute_all(self, &queries(calls))
+        send_all(calls, |queries| Self::execute_all(self, queries))
     }
 }
 
@@ -161,6 +252,18 @@ impl WriteBackend for PostgresLedger {
     fn apply<O: Operation<Conn>>(&self, operation: O) -> BoxFuture<'_, Result<O::Output, Fault>> {
         Box::pin(self.write(AppliedOperation(operation)))
     }
+
+    fn own_epochs(&self) -> Vec<u64> {
+        self.epochs.all()
+    }
+
+    fn queue_issuing(
+        &self,
+        batch: Vec<Entry>,
+        issuing: IssueHandlers,
+    ) -> BoxFuture<'_, Vec<Result<RecordedDelivery, Fault>>> {
+        self.queue.record_issuing(batch, issuing)
+    }
 }
 
 /// An operation of a port as the writer thread takes it.
@@ -170,6 +273,24 @@ impl<O: Operation<Conn>> WriteOp for AppliedOperation<O> {
     type Output = O::Output;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> conn::Result<O::Output> {
-        self.0.apply(&Transaction { db: tx.conn, may_expire_gates: tx.may_recover_others })
+        let transaction = Transaction {
+            db: tx.conn,
+            epoch: tx.epoch,
+            may_expire_gates: tx.may_recover_others,
+            is_shared: true,
+            has_released: Cell::new(false),
+            own_epochs: tx.own,
+            last_issued: Cell::new(tx.position.last_issued),
+        };
+        let output = self.0.apply(&transaction)?;
+        if transaction.has_released.get() {
+            tx.position.given_back += 1;
+        }
+        tx.position.last_issued = transaction.last_issued.get();
+        Ok(output)
+    }
+
+    fn notify(&self, output: &O::Output, notifier: &Notifier) {
+        self.0.notify(output, notifier);
     }
 }

@@ -38,6 +38,15 @@ pub(super) fn is_of_content(error: &Error) -> bool {
     }
 }
 
+/// Whether a key was to be claimed that another admission has claimed.
+pub(super) fn is_key_taken(error: &Error) -> bool {
+    let Error::Server(error) = error else { return false };
+    error.as_db_error().is_some_and(|error| {
+        *error.code() == SqlState::UNIQUE_VIOLATION
+            && error.table().is_some_and(|table| table.starts_with("key_index"))
+    })
+}
+
 /// Failure before COMMIT: nothing of the batch was stored.
 pub(super) fn unavailable(error: Error) -> Fault {
     let message = match state(&error) {

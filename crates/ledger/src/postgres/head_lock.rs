@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use admit_core::Seq;
 
-use super::conn::{Columns, Conn, Query, Result, big};
+use tokio_postgres::Row;
+
+use super::conn::{Columns, Conn, OwnedParam, OwnedQuery, Result, big};
 use super::sql;
 
 /// Counters of the ledger. Read under the lock, written back before the commit.
@@ -48,22 +50,31 @@ pub(super) struct LockedHead {
     pub(super) is_alive: bool,
 }
 
-/// Begins a transaction: lock, lease and token in one round trip. The lease is checked after the lock is
-/// acquired, so no other gate can have treated this one as dead in between.
-pub(super) fn begin(conn: &Conn, start: &TransactionStart<'_>) -> Result<LockedHead> {
+/// Begins a transaction: lock, lease, token and `lookups` in one round trip. Returns the results of the
+/// lookups. The lease is checked after the lock is acquired, so no other gate can have treated this one as
+/// dead in between, and the lookups see everything that was committed before.
+pub(super) fn begin(
+    conn: &Conn,
+    start: &TransactionStart<'_>,
+    lookups: Vec<OwnedQuery<'_>>,
+) -> Result<(LockedHead, Vec<Vec<Row>>)> {
     let (epoch, token) = (big(start.epoch), start.token);
     let lease = start.renew.map_or(0, millis);
     let alive = match start.renew {
-        Some(_) => Query::new(sql!("gate_renew"), vec![&epoch, &lease]),
-        None => Query::new(sql!("gate_alive"), vec![&epoch]),
+        Some(_) => OwnedQuery::new(sql!("gate_renew"), vec![Box::new(epoch), Box::new(lease)]),
+        None => OwnedQuery::new(sql!("gate_alive"), vec![Box::new(epoch)]),
     };
-    let answers = conn.query_all(&[
-        Query::new("BEGIN", Vec::new()),
-        Query::new(sql!("head_lock"), Vec::new()),
+    let mut queries = vec![
+        OwnedQuery::new("BEGIN", Vec::new()),
+        OwnedQuery::new(sql!("head_lock"), Vec::new()),
         alive,
-        Query::new(sql!("token_clear"), vec![&epoch, &token]),
-        Query::new(sql!("token_put"), vec![&token, &epoch, &false]),
-    ])?;
+        OwnedQuery::new(sql!("token_clear"), vec![Box::new(epoch), Box::new(token)]),
+        OwnedQuery::new(sql!("token_put"), vec![Box::new(token), Box::new(epoch), Box::new(false)]),
+    ];
+    let own = queries.len();
+    queries.extend(lookups);
+    let mut answers = conn.query_all(&queries)?;
+    let looked_up = answers.split_off(own);
     let head =
         answers[1].first().ok_or_else(|| super::conn::Error::Unexpected(NO_HEAD.to_owned()))?;
     let position = Position {
@@ -74,25 +85,17 @@ pub(super) fn begin(conn: &Conn, start: &TransactionStart<'_>) -> Result<LockedH
         last_issued: head.num("last_issued")?,
         given_back: head.num("given_back")?,
     };
-    Ok(LockedHead { position, is_alive: !answers[2].is_empty() })
+    Ok((LockedHead { position, is_alive: !answers[2].is_empty() }, looked_up))
 }
 
 const NO_HEAD: &str = "the head row of the ledger is missing, restore it from a backup";
 
-/// Writes back the counters.
-pub(super) fn put(conn: &Conn, position: &Position) -> Result<()> {
-    conn.execute(
-        sql!("head_put"),
-        &[
-            &big(position.last_seq.0),
-            &big(position.admissions),
-            &big(position.sightings),
-            &big(position.keys),
-            &big(position.last_issued),
-            &big(position.given_back),
-        ],
-    )?;
-    Ok(())
+/// The statement that writes back the counters.
+pub(super) fn put(position: &Position) -> OwnedQuery<'static> {
+    let Position { last_seq, admissions, sightings, keys, last_issued, given_back } = *position;
+    let counters = [last_seq.0, admissions, sightings, keys, last_issued, given_back];
+    let params = counters.map(|counter| Box::new(big(counter)) as OwnedParam<'static>);
+    OwnedQuery::new(sql!("head_put"), Vec::from(params))
 }
 
 /// Converts a duration to milliseconds.

@@ -8,9 +8,6 @@
 mod attachments;
 mod batch;
 mod bus_holder;
-mod claims;
-mod clock;
-mod closures;
 mod commit_token;
 mod conn;
 mod connect;
@@ -18,12 +15,11 @@ pub(crate) mod copy_target;
 mod documents;
 mod driver;
 mod effect_store;
-mod effects;
 mod fault;
+mod gate_poll;
 mod head_lock;
 mod health;
 mod inbox;
-mod issued;
 mod issuing;
 mod migrate;
 mod nul_escape;
@@ -34,8 +30,6 @@ mod reader;
 mod records;
 mod retention;
 mod session;
-mod streams;
-mod sweep;
 pub mod verify;
 mod write_op;
 mod writer;
@@ -56,12 +50,13 @@ use crate::common::retention::Sweeper;
 use crate::common::write_command;
 use crate::gauges::Gauges;
 use crate::port::{Admissions, BoxFuture};
+use crate::tables;
 use conn::Columns as _;
 use connect::Connector;
+use gate_poll::{ChangeMarker, poll_other_gates};
 use migrate::Schema;
 use partitions::Partitions;
 use reader::Readers;
-use streams::{ChangeMarker, poll_other_gates};
 use write_op::{ErasedWriteOp, WriteOp};
 use writer::{Epochs, GateLease, Writer};
 
@@ -72,6 +67,9 @@ pub use session::{Session, SessionError};
 
 /// Includes a statement from the file of its name; the comments there give the reasons.
 macro_rules! sql {
+    (shared $name:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/queries/", $name, ".sql"))
+    };
     ($name:literal) => {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/queries/", $name, ".sql"))
     };
@@ -257,8 +255,8 @@ fn start(
     let head = conn.query_one(sql!("head_get"), &[]).map_err(fail)?;
     let (tag, marker) =
         (head.small("tag").map_err(fail)?, ChangeMarker::read(&head).map_err(fail)?);
-    let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
-    let sweeper = retention::load_sweeper(&conn).map_err(fail)?;
+    let horizon = tables::retention::load_horizon(&conn, options.retain).map_err(fail)?;
+    let sweeper = tables::retention::load_sweeper(&conn).map_err(fail)?;
     conn.execute(sql!("token_sweep"), &[]).map_err(fail)?;
     let lease = GateLease::take(&conn, options).map_err(fail)?;
     let opened =
@@ -277,7 +275,6 @@ fn start(
         health,
         gauges,
         notifier,
-        last_batch_len: 0,
         unresolved: None,
     };
     Ok((writer, opened))

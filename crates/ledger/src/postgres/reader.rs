@@ -37,7 +37,7 @@ impl Readers {
         options: &Options,
         connector: &Connector,
         tag: u32,
-    ) -> std::result::Result<Self, OpenError> {
+    ) -> Result<Self, OpenError> {
         let thread = |source| OpenError::Thread { source };
         // A runtime of its own: the caller's runtime may end before the ledger does.
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -80,7 +80,7 @@ impl Readers {
     pub(super) fn read<T: Send + 'static>(
         &self,
         read: impl Fn(&Conn, u32) -> Result<T> + Send + Sync + 'static,
-    ) -> impl Future<Output = std::result::Result<T, Fault>> + Send + '_ {
+    ) -> impl Future<Output = Result<T, Fault>> + Send + '_ {
         self.pool_handle.read(read)
     }
 }
@@ -91,13 +91,13 @@ impl ReadPool {
     pub(super) async fn read<T: Send + 'static>(
         &self,
         read: impl Fn(&Conn, u32) -> Result<T> + Send + Sync + 'static,
-    ) -> std::result::Result<T, Fault> {
+    ) -> Result<T, Fault> {
         let read: Read = Arc::new(move |conn, tag| Ok(Box::new(read(conn, tag)?)));
         let task = self.handle.spawn(self.clone().run(read));
         downcast(task.await.map_err(|_| gone())??).ok_or_else(gone)
     }
 
-    async fn run(self, read: Read) -> std::result::Result<QueryResult, Fault> {
+    async fn run(self, read: Read) -> Result<QueryResult, Fault> {
         let mut is_second = false;
         loop {
             let object = self.pool.get().await.map_err(no_reader)?;

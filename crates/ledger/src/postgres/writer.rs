@@ -1,8 +1,7 @@
 //! The writer: one thread, one connection, group commit.
 //!
-//! Everything in the queue is one transaction (see `commit_batch`); a lone event does not wait. Gates take
-//! turns: a transaction first locks the head of the ledger, and while it waits for the lock, more calls
-//! join it. A reply is sent only after COMMIT has returned, and never claims more than is known:
+//! Everything in the queue is one transaction; nothing waits for more calls. Gates take turns: a transaction
+//! first locks the head of the ledger, and while it waits for the lock, more calls join it. A reply is sent only after COMMIT has returned, and never claims more than is known:
 //!
 //! ```text
 //! connection lost before COMMIT -> nothing stored, retried on a new one -> verdicts, or
@@ -60,8 +59,6 @@ pub(super) struct Writer {
     pub(super) health: Arc<Health>,
     pub(super) gauges: Arc<Gauges>,
     pub(super) notifier: Arc<Notifier>,
-    /// Number of calls in the last commit.
-    pub(super) last_batch_len: usize,
     /// A commit with an unknown outcome. Nothing else is written before it is resolved.
     pub(super) unresolved: Option<UnresolvedCommit>,
 }
@@ -158,8 +155,7 @@ impl Writer {
         commands: &Receiver<WriteCommand>,
     ) -> AfterGroup {
         let begun = Instant::now();
-        let mut group =
-            CommitBatch::new(first, commands, self.commit_events_max, self.last_batch_len);
+        let mut group = CommitBatch::new(first, commands, self.commit_events_max);
         if let Err(error) = self.settle_unresolved(Duration::ZERO) {
             let fault = fault::unavailable(error);
             let commands = group.into_commands();
@@ -168,7 +164,6 @@ impl Writer {
         }
         let written = self.write_twice(&mut group);
         let commands = group.into_commands();
-        self.last_batch_len = commands.len();
         self.gauges.calls_taken(commands.len());
         match written {
             Ok(prepared) => {
@@ -235,21 +230,15 @@ impl Writer {
             Some(conn) => conn,
             None => self.connector.own(&self.runtime)?,
         };
-        let written = self.write(&conn, group);
-        let committed = match written {
-            Ok(prepared) => match conn.batch("COMMIT") {
-                Ok(()) => {
-                    self.lease.committed();
-                    Ok(prepared)
-                }
-                Err(error) => Err(WriteError::NoReply(prepared, error)),
-            },
-            Err(error) => {
+        let committed = self.write(&conn, group);
+        match &committed {
+            Ok(_) => self.lease.committed(),
+            Err(WriteError::Before(_)) => {
                 self.lease.rolled_back();
                 self.partitions.forget();
-                Err(WriteError::Before(error))
             }
-        };
+            Err(WriteError::NoReply(..)) => {}
+        }
         match &committed {
             Ok(_) => self.conn = Some(conn),
             Err(WriteError::Before(error)) if is_of_use(&conn, error) => self.conn = Some(conn),
@@ -305,7 +294,7 @@ impl Writer {
         let fault = match error {
             BatchError::Server(error) => fault::unavailable(error),
             BatchError::Poisoned(fault) => fault,
-            BatchError::Broken(error) => {
+            BatchError::ClaimedTwice(error) => {
                 let message =
                     "a key was claimed twice, the gate stops; keep a copy of the database";
                 let fault = Fault::caused_by(FaultKind::Internal, message, error);

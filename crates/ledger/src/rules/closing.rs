@@ -3,92 +3,58 @@
 use admit_core::effect::Attribution;
 use admit_core::{Millis, RunState};
 
-use crate::closures::{ClosingEnd, ClosingStart, Closure};
-
-/// Storage of closures inside a transaction.
-pub(crate) trait ClosureStore {
-    /// Database error.
-    type Error;
-
-    /// Returns the state of a run; `None` if it is unknown.
-    fn state(&self, run: &str) -> Result<Option<RunState>, Self::Error>;
-
-    /// Changes the state of a run. Returns `false` if it is not in the state `from`.
-    fn turn(
-        &self,
-        run: &str,
-        from: RunState,
-        to: RunState,
-        at: Millis,
-    ) -> Result<bool, Self::Error>;
-
-    /// Returns the closure of a closed run; fails if there is none.
-    fn closure_of_closed(&self, run: &str) -> Result<Closure, Self::Error>;
-
-    /// Starts an attempt and returns its number.
-    fn begin(&self, run: &str, by: &Attribution, at: Millis) -> Result<u64, Self::Error>;
-
-    /// Returns the latest attempt at a run that is closing.
-    fn attempt(&self, run: &str) -> Result<Option<u64>, Self::Error>;
-
-    /// Stores the closure of a run.
-    fn put(
-        &self,
-        run: &str,
-        attempt: u64,
-        path: &str,
-        text: &str,
-        at: Millis,
-    ) -> Result<(), Self::Error>;
-}
+use crate::closures::{ClosingEnd, ClosingStart};
+use crate::db::{Db, InvalidValue, Transaction};
+use crate::tables::{closure as rows, run};
 
 /// Stops a run from accepting new events.
-pub(crate) fn begin_closing<C: ClosureStore>(
-    rows: &C,
-    run: &str,
+pub(crate) fn begin_closing<D: Db>(
+    tx: &Transaction<'_, D>,
+    id: &str,
     by: &Attribution,
     at: Millis,
-) -> Result<ClosingStart, C::Error> {
-    match rows.state(run)? {
+) -> Result<ClosingStart, D::Error> {
+    match run::get(tx.db, id)?.map(|run| run.state) {
         None => return Ok(ClosingStart::Unknown),
-        Some(RunState::Closed) => return rows.closure_of_closed(run).map(ClosingStart::Closed),
+        Some(RunState::Closed) => {
+            let missing = || InvalidValue::new("a closed run without a closure");
+            let closure = rows::get(tx.db, id)?.ok_or_else(missing)?;
+            return Ok(ClosingStart::Closed(closure));
+        }
         Some(RunState::Open) => {
-            rows.turn(run, RunState::Open, RunState::Closing, at)?;
+            run::set_state(tx.db, id, RunState::Open, RunState::Closing, at)?;
         }
         Some(RunState::Closing) => {}
     }
-    Ok(ClosingStart::Closing { attempt: rows.begin(run, by, at)? })
+    Ok(ClosingStart::Closing { attempt: rows::begin(tx, id, by, at)? })
 }
 
 /// Ends an attempt. Returns `false` if a later one superseded it.
-pub(crate) fn end_closing<C: ClosureStore>(
-    rows: &C,
-    run: &str,
+pub(crate) fn end_closing<D: Db>(
+    db: &D,
+    id: &str,
     attempt: u64,
     ending: &ClosingEnd,
     at: Millis,
-) -> Result<bool, C::Error> {
-    if rows.attempt(run)? != Some(attempt) {
+) -> Result<bool, D::Error> {
+    if rows::attempt(db, id)? != Some(attempt) {
         return Ok(false);
     }
     let to = match ending {
         ClosingEnd::Reopened => RunState::Open,
         ClosingEnd::Closed { path, text } => {
-            rows.put(run, attempt, path, text, at)?;
+            rows::put(db, id, attempt, path, text, at)?;
             RunState::Closed
         }
     };
-    rows.turn(run, RunState::Closing, to, at)
+    run::set_state(db, id, RunState::Closing, to, at)
 }
 
-/// Reopens runs whose closing was lost with its process.
-pub(crate) fn reopen<C: ClosureStore>(
-    rows: &C,
-    lost: &[String],
-    at: Millis,
-) -> Result<(), C::Error> {
-    for run in lost {
-        rows.turn(run, RunState::Closing, RunState::Open, at)?;
+/// Reopens runs whose closing was lost with its process, and returns them.
+pub(crate) fn reopen_lost<D: Db>(db: &D, at: Millis) -> Result<Vec<String>, D::Error> {
+    let lost = rows::lost(db)?;
+    for id in &lost {
+        run::set_state(db, id, RunState::Closing, RunState::Open, at)?;
     }
-    Ok(())
+    Ok(lost)
 }

@@ -19,9 +19,11 @@ use admit_core::{
 };
 use bytes::Bytes;
 
-pub(crate) use closing::{ClosureStore, begin_closing, end_closing, reopen};
+pub(crate) use closing::{begin_closing, end_closing, reopen_lost};
 pub(crate) use documents::release_documents;
-pub(crate) use recording::{IssueResult, RecordingBatch, record, refused_while_closing};
+pub(crate) use recording::{
+    IssueResult, RecordingBatch, record, record_event, refused_while_closing,
+};
 pub(crate) use runs::RunDeltas;
 pub(crate) use settling::{recover_door, settle, settle_copy};
 pub(crate) use steps::{advance, begin_effect, recover};

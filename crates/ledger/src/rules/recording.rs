@@ -1,5 +1,5 @@
-//! Recording at doors that issue documents: verdict, documents and the counters of the run are one
-//! decision.
+//! RecordingBatch: the decision on each event, the same for all ledgers. At doors that issue documents, verdict,
+//! documents and the counters of the run are one decision.
 
 use admit_core::effect::{EffectState, Step};
 use admit_core::json::Object;
@@ -42,8 +42,15 @@ pub(crate) trait RecordingBatch {
     /// Returns the first admission under a key, in this batch or in the ledger.
     fn first(&mut self, key: &Key) -> Result<Option<PriorAdmission>, Self::Error>;
 
-    /// Admits a fresh event, with its effect.
-    fn admit(&mut self, event: &Event) -> Result<(Verdict, Seq), Self::Error>;
+    /// Returns the stored revision or conflict with exactly this content.
+    fn same_content(&mut self, event: &Event) -> Result<Option<Seq>, Self::Error>;
+
+    /// Admits a fresh event, with its effect, or a revision of `first`. Returns its seq too.
+    fn admit(
+        &mut self,
+        event: &Event,
+        first: Option<PriorAdmission>,
+    ) -> Result<(Verdict, Seq), Self::Error>;
 
     /// Records other content under a known key.
     fn conflict(&mut self, event: &Event, first: PriorAdmission) -> Result<Verdict, Self::Error>;
@@ -55,7 +62,38 @@ pub(crate) trait RecordingBatch {
     fn refused(&mut self, refused: &RefusedSubmission) -> Result<Verdict, Self::Error>;
 }
 
-/// Records one entry. After an error nothing of it may be committed.
+/// Decides an event by the first admission under its key.
+fn decision<R: RecordingBatch>(batch: &mut R, event: &Event) -> Result<Decision, R::Error> {
+    Ok(decide(batch.first(&event.key)?, &event.digest, event.on_other_content))
+}
+
+/// Records an event at a door that issues no documents. Returns the verdict and the seq that holds the content.
+pub(crate) fn record_event<R: RecordingBatch>(
+    batch: &mut R,
+    event: &Event,
+) -> Result<(Verdict, Seq), R::Error> {
+    match decision(batch, event)? {
+        Decision::Fresh => batch.admit(event, None),
+        Decision::Duplicate(first) => {
+            let (seq, content_seq) = (batch.sighting(event, first.seq)?, first.seq);
+            Ok((Verdict::Duplicate { seq, first }, content_seq))
+        }
+        // A version received before is a late copy, not newer content.
+        Decision::Revision(first) => match batch.same_content(event)? {
+            Some(known) => {
+                let seq = batch.sighting(event, known)?;
+                Ok((Verdict::Duplicate { seq, first }, known))
+            }
+            None => batch.admit(event, Some(first)),
+        },
+        Decision::Conflict(first) => {
+            let content_seq = first.seq;
+            Ok((batch.conflict(event, first)?, content_seq))
+        }
+    }
+}
+
+/// Records one entry at a door that issues documents. After an error nothing of it may be committed.
 pub(crate) fn record<R: RecordingBatch>(
     batch: &mut R,
     entry: &Entry,
@@ -141,22 +179,20 @@ fn admit<R: RecordingBatch>(
     state: RunState,
 ) -> Result<(Verdict, IssueResult), R::Error> {
     let is_open = state == RunState::Open;
-    let Some(first) = batch.first(&event.key)? else {
-        if !is_open {
-            return run_closed(batch, &as_refused(event), issue, state);
-        }
-        let (verdict, seq) = batch.admit(event)?;
-        let run = issue.run(&event.facts);
-        batch.store().runs().count(run, event.received_at, |counts| counts.in_flight += 1);
-        let follow_up = FollowUp::Perform { seq, attempt: 1 };
-        return Ok((verdict, IssueResult { filed: Vec::new(), follow_up }));
-    };
-    match decide(Some(&first), &event.digest, event.on_other_content) {
-        Decision::Fresh | Decision::Duplicate => copy(batch, event, first, issue, state),
-        Decision::Revision | Decision::Conflict if !is_open => {
+    match decision(batch, event)? {
+        Decision::Duplicate(first) => copy(batch, event, first, issue, state),
+        Decision::Fresh | Decision::Revision(_) | Decision::Conflict(_) if !is_open => {
             run_closed(batch, &as_refused(event), issue, state)
         }
-        Decision::Revision | Decision::Conflict => {
+        Decision::Fresh => {
+            let (verdict, seq) = batch.admit(event, None)?;
+            let run = issue.run(&event.facts);
+            batch.store().runs().count(run, event.received_at, |counts| counts.in_flight += 1);
+            let follow_up = FollowUp::Perform { seq, attempt: 1 };
+            Ok((verdict, IssueResult { filed: Vec::new(), follow_up }))
+        }
+        // Documents of such a door are issued once, so other content is never newer content.
+        Decision::Revision(first) | Decision::Conflict(first) => {
             let state = effect_state(batch, first.seq)?;
             let verdict = batch.conflict(event, first.clone())?;
             let seq = verdict.seq().unwrap_or(first.seq);

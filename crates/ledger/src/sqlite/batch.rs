@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use admit_core::{
-    Code, Decision, Digest, Entry, Event, Fault, FaultKind, Issue, Key, Millis, Principal,
-    PriorAdmission, RefusedSubmission, Seq, Verdict, decide, evidence_of, refusal_of_conflict,
+    Code, Digest, Entry, Event, Fault, FaultKind, Issue, Key, Millis, Principal, PriorAdmission,
+    RefusedSubmission, Seq, Verdict, evidence_of, refusal_of_conflict,
 };
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, OptionalExtension};
@@ -19,11 +19,11 @@ use super::inbox;
 use super::issuing::IssuingBatch;
 use super::keys::{ClaimError, ClaimedTwice, KeyIndex, Seed};
 use super::queries;
-use super::records::RecordTables;
 use crate::common::records::{self, RecordApplyError};
 use crate::common::write_command::{EntryOutcome, facts_text};
 use crate::common::{RefusalQuota, refusal_cost};
 use crate::rules;
+use crate::tables::record::RecordTables;
 
 /// Counters of the ledger; the writer's copy is updated only with durable commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,11 +136,12 @@ impl<'c> Batch<'c> {
         }
         match entry {
             Entry::Event(event) => {
-                let (verdict, content_seq) = self.event(keys, event)?;
+                let issuing = &mut IssuingBatch { batch: self, keys };
+                let (verdict, content_seq) = rules::record_event(issuing, event)?;
                 let outcome = match &event.record {
                     None => None,
                     Some(rule) => {
-                        let tables = &mut RecordTables(self.conn);
+                        let tables = &mut RecordTables::new(self.conn);
                         records::apply(tables, event, &**rule, &verdict, content_seq)?
                     }
                 };
@@ -162,33 +163,6 @@ impl<'c> Batch<'c> {
         put.execute(("sightings", self.position.sightings))?;
         put.execute(("keys", self.position.keys))?;
         Ok(self.position)
-    }
-
-    /// Decides an event; returns the verdict and the seq that holds its content.
-    fn event(&mut self, keys: &KeyIndex, event: &Event) -> Result<(Verdict, Seq), BatchError> {
-        let Some(first) = self.first(keys, &event.key)? else {
-            return self.admit(event, None);
-        };
-        match decide(Some(&first), &event.digest, event.on_other_content) {
-            Decision::Fresh => self.admit(event, None),
-            Decision::Duplicate => {
-                let seq = self.sighting(first.seq, event, None)?;
-                let content_seq = first.seq;
-                Ok((Verdict::Duplicate { seq, first }, content_seq))
-            }
-            // A version received before is a late copy, not newer content.
-            Decision::Revision => match self.again(event)? {
-                Some(known) => {
-                    let seq = self.sighting(known, event, None)?;
-                    Ok((Verdict::Duplicate { seq, first }, known))
-                }
-                None => self.admit(event, Some(first)),
-            },
-            Decision::Conflict => {
-                let content_seq = first.seq;
-                Ok((self.conflict(event, first)?, content_seq))
-            }
-        }
     }
 
     /// Returns the first admission under `key`, in this batch or in the ledger.
@@ -263,7 +237,7 @@ impl<'c> Batch<'c> {
         event: &Event,
         first: PriorAdmission,
     ) -> rusqlite::Result<Verdict> {
-        let (seq, other) = match self.again(event)? {
+        let (seq, other) = match self.same_content(event)? {
             Some(known) => (None, known),
             None => {
                 let facts = facts_text(&event.facts);
@@ -277,7 +251,7 @@ impl<'c> Batch<'c> {
     }
 
     /// Returns the stored revision or conflict with exactly this content.
-    fn again(&mut self, event: &Event) -> rusqlite::Result<Option<Seq>> {
+    pub(super) fn same_content(&mut self, event: &Event) -> rusqlite::Result<Option<Seq>> {
         let principal = evidence_of(event).map(Principal::as_str);
         self.statements
             .again

@@ -15,9 +15,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use admit_core::{Fault, FaultKind, panic_guard};
+use admit_sqlite_log::WalConnection;
 use admit_sqlite_log::mark::Mark;
 use rusqlite::Connection;
-use rusqlite::hooks::Wal;
 
 use super::fault::{Severity, severity};
 use super::{open, queries};
@@ -174,12 +174,9 @@ impl WalHandle {
     }
 
     /// Lets SQLite report the length of the WAL at every commit of this connection.
-    pub(super) fn watch(&self, conn: &mut Connection) -> rusqlite::Result<()> {
+    pub(super) fn watch(&self, conn: &mut WalConnection) -> rusqlite::Result<()> {
         let shared = self.shared.clone();
-        conn.wal_hook(Some(move |_: &mut Wal, now: i32| {
-            shared.pages.store(now, Ordering::Relaxed);
-            Ok(())
-        }))
+        conn.on_commit(move |pages| shared.pages.store(pages, Ordering::Relaxed))
     }
 
     /// Bytes of pages in the WAL after the last commit.

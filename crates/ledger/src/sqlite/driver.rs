@@ -1,17 +1,20 @@
 //! SQLite driver.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
-use admit_core::{Fault, json};
+use admit_core::{Entry, Fault, json};
 use rusqlite::types::{ToSqlOutput, Type, Value, ValueRef};
 use rusqlite::{Connection, ToSql};
 
 use super::write_op::{Tx, WriteOp};
 use super::{SqliteLedger, SqliteReader};
+use crate::common::notifier::Notifier;
 use crate::db::{
-    Call, Columns, Db, InvalidValue, Operation, Param, ReadBackend, Statement, Transaction,
-    WriteBackend,
+    Call, Columns, Db, EachRow, InvalidValue, Operation, Param, ReadBackend, Statement,
+    Transaction, WriteBackend,
 };
+use crate::issuance::{IssueHandlers, RecordedDelivery};
 use crate::port::BoxFuture;
 
 impl From<InvalidValue> for rusqlite::Error {
@@ -28,19 +31,23 @@ impl ToSql for Param<'_> {
             Self::Text(text) => text.map_or(ValueRef::Null, |text| ValueRef::Text(text.as_bytes())),
             Self::Bytes(bytes) => bytes.map_or(ValueRef::Null, ValueRef::Blob),
             Self::Texts(texts) => {
-                let array = String::from_utf8_lossy(&json_array(texts)).into_owned();
-                return Ok(ToSqlOutput::Owned(Value::Text(array)));
+                let texts = texts.iter().map(|text| json::Value::String((*text).into()));
+                return Ok(ToSqlOutput::Owned(json_array(texts.collect())));
+            }
+            Self::Ints(numbers) => {
+                let numbers = numbers.iter().map(|number| (*number).into());
+                return Ok(ToSqlOutput::Owned(json_array(numbers.collect())));
             }
         };
         Ok(ToSqlOutput::Borrowed(value))
     }
 }
 
-fn json_array(texts: &[&str]) -> Vec<u8> {
-    let texts = texts.iter().map(|text| json::Value::String((*text).into())).collect();
+/// An array for `json_each`.
+fn json_array(values: Vec<json::Value<'_>>) -> Value {
     let mut array = Vec::new();
-    json::write(&json::Value::Array(texts), &mut array);
-    array
+    json::write(&json::Value::Array(values), &mut array);
+    Value::Text(String::from_utf8_lossy(&array).into_owned())
 }
 
 /// A row that was copied out of its statement.
@@ -108,6 +115,15 @@ impl Columns for SqliteRow {
         }
     }
 
+    fn text_lossy(&self, column: &str) -> rusqlite::Result<String> {
+        Ok(match self.cell(column)? {
+            StoredValue::Text(bytes) | StoredValue::Bytes(bytes) => {
+                String::from_utf8_lossy(bytes).into_owned()
+            }
+            StoredValue::Null | StoredValue::Int(_) | StoredValue::Real => String::new(),
+        })
+    }
+
     fn bytes_opt(&self, column: &str) -> rusqlite::Result<Option<Vec<u8>>> {
         match self.cell(column)? {
             StoredValue::Null => Ok(None),
@@ -116,6 +132,32 @@ impl Columns for SqliteRow {
                 Err(wrong_type(column, "bytes"))
             }
         }
+    }
+}
+
+/// A row that is read while its statement runs.
+impl Columns for rusqlite::Row<'_> {
+    type Error = rusqlite::Error;
+
+    fn int_opt(&self, column: &str) -> rusqlite::Result<Option<i64>> {
+        self.get(column)
+    }
+
+    fn text_opt(&self, column: &str) -> rusqlite::Result<Option<String>> {
+        self.get(column)
+    }
+
+    fn bytes_opt(&self, column: &str) -> rusqlite::Result<Option<Vec<u8>>> {
+        self.get(column)
+    }
+
+    fn text_lossy(&self, column: &str) -> rusqlite::Result<String> {
+        Ok(match self.get_ref(column)? {
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+                String::from_utf8_lossy(bytes).into_owned()
+            }
+            ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => String::new(),
+        })
     }
 }
 
@@ -147,6 +189,24 @@ impl Db for Connection {
         Ok(statement.execute(rusqlite::params_from_iter(params))? as u64)
     }
 
+    fn for_each(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+        each: &mut EachRow<'_, rusqlite::Error>,
+    ) -> rusqlite::Result<()> {
+        let mut statement = self.prepare_cached(statement.sqlite())?;
+        let mut rows = statement.query(rusqlite::params_from_iter(params))?;
+        while let Some(row) = rows.next()? {
+            each(row)?;
+        }
+        Ok(())
+    }
+
+    fn batch(&self, statements: &'static str) -> rusqlite::Result<()> {
+        self.execute_batch(statements)
+    }
+
     fn snapshot<T>(&self, read: impl FnOnce() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
         let snapshot = self.unchecked_transaction()?;
         let result = read()?;
@@ -155,11 +215,26 @@ impl Db for Connection {
     }
 
     fn query_all(&self, calls: &[Call<'_>]) -> rusqlite::Result<Vec<Vec<SqliteRow>>> {
-        calls.iter().map(|call| Db::query(self, call.statement, call.params)).collect()
+        let rows = |call: &Call<'_>| match call.rows {
+            None => Db::query(self, call.statement, call.params),
+            Some(rows) => {
+                let each = rows.iter().map(|row| [call.params, row].concat());
+                let found = each.map(|params| Db::query(self, call.statement, &params));
+                Ok(found.collect::<rusqlite::Result<Vec<_>>>()?.into_iter().flatten().collect())
+            }
+        };
+        calls.iter().map(rows).collect()
     }
 
     fn execute_all(&self, calls: &[Call<'_>]) -> rusqlite::Result<Vec<u64>> {
-        calls.iter().map(|call| Db::execute(self, call.statement, call.params)).collect()
+        let changed = |call: &Call<'_>| match call.rows {
+            None => Db::execute(self, call.statement, call.params),
+            Some(rows) => {
+                let each = rows.iter().map(|row| [call.params, row].concat());
+                each.map(|params| Db::execute(self, call.statement, &params)).sum()
+            }
+        };
+        calls.iter().map(changed).collect()
     }
 }
 
@@ -190,28 +265,56 @@ impl WriteBackend for SqliteLedger {
         &self,
         operation: O,
     ) -> BoxFuture<'_, Result<O::Output, Fault>> {
-        Box::pin(self.write(AppliedOperation(operation)))
+        Box::pin(self.write(AppliedOperation { operation, epoch: self.epoch }))
+    }
+
+    fn own_epochs(&self) -> Vec<u64> {
+        vec![self.epoch]
+    }
+
+    fn queue_issuing(
+        &self,
+        batch: Vec<Entry>,
+        issuing: IssueHandlers,
+    ) -> BoxFuture<'_, Vec<Result<RecordedDelivery, Fault>>> {
+        self.queue.record_issuing(batch, issuing)
     }
 }
 
 /// An operation of a port as the writer thread takes it.
-struct AppliedOperation<O>(O);
+struct AppliedOperation<O> {
+    operation: O,
+    epoch: u64,
+}
 
 impl<O: Operation<Connection>> WriteOp for AppliedOperation<O> {
     type Output = O::Output;
 
     fn write(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<O::Output> {
-        self.0.apply(&Transaction { db: tx.conn, may_expire_gates: true })
+        self.operation.apply(&Transaction {
+            db: tx.conn,
+            epoch: self.epoch,
+            may_expire_gates: true,
+            is_shared: false,
+            // No other gate polls.
+            has_released: Cell::new(false),
+            own_epochs: &[self.epoch],
+            last_issued: Cell::new(0),
+        })
+    }
+
+    fn notify(&self, output: &O::Output, notifier: &Notifier) {
+        self.operation.notify(output, notifier);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::params;
+    use crate::db::{params, row};
 
     static VALUES: Statement =
-        Statement::new("SELECT $1 AS a, $2 AS b, $3 AS c, $4 AS d, $5 AS e", "");
+        Statement::new("SELECT ?1 AS a, ?2 AS b, ?3 AS c, ?4 AS d, ?5 AS e", "");
 
     #[test]
     fn values_are_read_back_unchanged() {
@@ -228,5 +331,19 @@ mod tests {
         for error in [row.text("a").err(), row.text("d").err(), row.text("nothing").err()] {
             assert!(error.is_some_and(|error| error.sqlite_error().is_none()));
         }
+    }
+
+    static DOUBLE: Statement = Statement::new("SELECT ?1 * ?2 AS product", "");
+
+    #[test]
+    fn a_call_with_rows_runs_once_per_row_and_without_rows_not_at_all() {
+        let conn = Connection::open_in_memory().unwrap();
+        let (rows, none) = ([row![3_u64], row![4_u64]], []);
+        let two = params![2_u64];
+        let calls = [Call::rows(&DOUBLE, two, &rows), Call::rows(&DOUBLE, &[], &none)];
+        let results = conn.query_all(&calls).unwrap();
+        let products = results[0].iter().map(|row| row.num("product").unwrap());
+        assert_eq!(products.collect::<Vec<_>>(), [6, 8]);
+        assert!(results[1].is_empty());
     }
 }

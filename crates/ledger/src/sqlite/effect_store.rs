@@ -5,13 +5,34 @@ use std::collections::HashMap;
 use admit_core::effect::{Attribution, Effect, EffectState, StoredReply};
 use admit_core::{Document, DocumentKind, IdRegistry, Millis, RunState, Seq, StoredDocument};
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{effects, issued, queries};
-use crate::rules::{Counters, DocumentSubject, HistoryLine, OpenQuarantine, RunDeltas};
+use super::queries;
+use crate::db::Transaction;
+use crate::rules::{
+    Counters, DocumentSubject, HistoryLine, OpenQuarantine, RunDeltas, evidence_text,
+};
+use crate::tables::effect::{self, EffectDb, NeededRows, stored_effect};
+use crate::tables::issued::{document_kind, stored_document};
+use crate::tables::run;
+
+impl EffectDb for Connection {
+    type Store<'t> = SqliteEffectStore<'t>;
+
+    fn decide<'t, T>(
+        tx: &Transaction<'t, Self>,
+        _: NeededRows,
+        decision: impl Fn(&mut SqliteEffectStore<'t>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        let mut store = SqliteEffectStore::new(tx.db, tx.epoch);
+        let decided = decision(&mut store)?;
+        store.finish()?;
+        Ok(decided)
+    }
+}
 
 /// The effect store of one transaction.
-pub(super) struct SqliteEffectStore<'c> {
+pub(crate) struct SqliteEffectStore<'c> {
     conn: &'c Connection,
     epoch: u64,
     runs: RunDeltas,
@@ -39,7 +60,26 @@ impl<'c> SqliteEffectStore<'c> {
         for value in self.counters.added() {
             self.conn.prepare_cached(queries::META_ADD)?.execute(value)?;
         }
-        issued::add(self.conn, &self.runs)
+        let mut changes = self.runs.changes().peekable();
+        if changes.peek().is_none() {
+            return Ok(());
+        }
+        let mut add = self.conn.prepare_cached(queries::RUN_ADD)?;
+        for (run, at, counts) in changes {
+            add.execute(params![
+                run,
+                at.0,
+                counts.deliveries,
+                counts.in_flight,
+                counts.ambiguous,
+                counts.admit,
+                counts.duplicate,
+                counts.quarantine,
+                counts.superseded,
+                counts.released,
+            ])?;
+        }
+        Ok(())
     }
 }
 
@@ -70,11 +110,18 @@ impl crate::rules::EffectStore for SqliteEffectStore<'_> {
     }
 
     fn effect(&mut self, seq: Seq) -> rusqlite::Result<Option<Effect>> {
-        effects::get(self.conn, seq)
+        self.conn
+            .prepare_cached(effect::GET.sqlite())?
+            .query_row([seq.0], |row| stored_effect(row))
+            .optional()
     }
 
     fn put_effect(&mut self, effect: Effect, at: Millis) -> rusqlite::Result<()> {
-        effects::insert(self.conn, &effect, at)
+        let Effect { seq, kind, plan, state, .. } = &effect;
+        let plan = str::from_utf8(plan).expect("json is written as utf-8");
+        let row = (seq.0, kind, plan, state.word(), state.attempt(), state.epoch(), at.0);
+        self.conn.prepare_cached(queries::EFFECT_INSERT)?.execute(row)?;
+        Ok(())
     }
 
     fn set_effect_state(
@@ -84,11 +131,31 @@ impl crate::rules::EffectStore for SqliteEffectStore<'_> {
         reply: Option<&StoredReply>,
         at: Millis,
     ) -> rusqlite::Result<()> {
-        effects::update(self.conn, seq, state, at, reply)
+        self.conn.prepare_cached(queries::EFFECT_UPDATE)?.execute((
+            seq.0,
+            state.word(),
+            state.attempt(),
+            state.epoch(),
+            state.evidence().map(evidence_text),
+            at.0,
+            reply.map(|reply| reply.status),
+            reply.map(|reply| &reply.body[..]),
+        ))?;
+        Ok(())
     }
 
     fn add_history_line(&mut self, seq: Seq, line: &HistoryLine<'_>) -> rusqlite::Result<()> {
-        effects::note(self.conn, queries::EFFECT_NOTE, self.epoch, seq.0, line)
+        self.conn.prepare_cached(queries::EFFECT_NOTE)?.execute((
+            seq.0,
+            line.at.0,
+            line.attempt,
+            line.what,
+            self.epoch,
+            line.by.map(|by| by.who.as_str()),
+            line.by.and_then(|by| by.why.as_deref()),
+            line.evidence.map(evidence_text),
+        ))?;
+        Ok(())
     }
 
     fn facts(&mut self, seq: Seq) -> rusqlite::Result<Option<Bytes>> {
@@ -104,7 +171,10 @@ impl crate::rules::EffectStore for SqliteEffectStore<'_> {
         run: &str,
         id: &str,
     ) -> rusqlite::Result<Option<StoredDocument>> {
-        issued::find(self.conn, kind, run, id)
+        self.conn
+            .prepare_cached(queries::ISSUED_FIND)?
+            .query_row((id, run, kind.as_str()), |row| stored_document(row))
+            .optional()
     }
 
     fn put_document(
@@ -112,15 +182,34 @@ impl crate::rules::EffectStore for SqliteEffectStore<'_> {
         document: Document,
         about: DocumentSubject,
     ) -> rusqlite::Result<StoredDocument> {
-        issued::insert(self.conn, document, about)
+        self.conn.prepare_cached(queries::ISSUED_INSERT)?.execute(params![
+            document.kind.as_str(),
+            document.run.as_deref().unwrap_or_default(),
+            document.id,
+            document.identity,
+            document.decision,
+            document.reason,
+            about.seq.0,
+            about.of.map(|of| of.0),
+            document.event_id,
+            document.event_type,
+            about.at.0,
+            document.path,
+            document.text,
+        ])?;
+        let n = self.conn.last_insert_rowid().unsigned_abs();
+        let DocumentSubject { seq, of, at, .. } = about;
+        Ok(StoredDocument { n, seq, of, at, document, superseded_by: None, released: None })
     }
 
     fn open_of(&mut self, seq: Seq) -> rusqlite::Result<Vec<OpenQuarantine>> {
-        issued::open_of(self.conn, seq)
+        let mut open = self.conn.prepare_cached(queries::ISSUED_OPEN_OF)?;
+        open.query_map([seq.0], quarantine)?.collect()
     }
 
     fn receipt_of(&mut self, seq: Seq) -> rusqlite::Result<Option<String>> {
-        issued::receipt_of(self.conn, seq)
+        let mut receipt = self.conn.prepare_cached(queries::ISSUED_RECEIPT_OF)?;
+        receipt.query_row([seq.0], |row| row.get(0)).optional()
     }
 
     fn reopen(&mut self, n: u64) -> rusqlite::Result<()> {
@@ -148,7 +237,7 @@ impl crate::rules::EffectStore for SqliteEffectStore<'_> {
         if let Some(state) = self.states.get(run) {
             return Ok(*state);
         }
-        let state = issued::run(self.conn, run)?.map(|run| run.state);
+        let state = run::get(self.conn, run)?.map(|run| run.state);
         self.states.insert(run.to_owned(), state);
         Ok(state)
     }
@@ -160,4 +249,9 @@ impl crate::rules::EffectStore for SqliteEffectStore<'_> {
     fn counters(&mut self) -> &mut Counters {
         &mut self.counters
     }
+}
+
+fn quarantine(row: &Row<'_>) -> rusqlite::Result<OpenQuarantine> {
+    let kind = document_kind(row)?;
+    Ok(OpenQuarantine { n: row.get("n")?, run: row.get("run")?, kind, reason: row.get("reason")? })
 }

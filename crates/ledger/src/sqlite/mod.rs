@@ -8,36 +8,29 @@ mod attachments;
 mod backup;
 mod batch;
 mod checkpoint;
-mod claims;
-mod clock;
-mod closures;
 mod copy_check;
 #[cfg(feature = "postgres")]
 pub(crate) mod copy_source;
 mod documents;
 mod driver;
 mod effect_store;
-mod effects;
 mod fault;
 mod identity;
 mod inbox;
-mod issued;
 mod issuing;
 mod keys;
 mod lock;
 mod mark_check;
 mod open;
+#[cfg(test)]
+mod plan_tests;
 mod queries;
 mod read_only;
-mod read_ports;
 mod reader;
 mod records;
 mod retention;
-mod streams;
-mod sweep;
 pub mod unreadable;
 pub mod verify;
-mod verify_records;
 mod wal_check;
 mod write_op;
 mod writer;
@@ -48,42 +41,32 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
-use admit_core::effect::{Attribution, Effect, IllegalStep, Step};
-use admit_core::entity::{Acceptance, Policy};
 use admit_core::panic_guard;
-use admit_core::{
-    Age, Door, Entry, Fault, FaultKind, Horizon, Issue, Millis, RecordedEntry, RunState, Seq,
-};
+use admit_core::{Age, Door, Entry, Fault, Horizon, Millis, RecordedEntry, Seq};
 use rusqlite::{Connection, OptionalExtension};
+use tokio::sync::watch;
 
 use crate::SchemaMigration;
 use crate::common::hang_watch::{COMMIT_MAX, HangWatch};
 use crate::common::health::Health;
 use crate::common::notifier::Notifier;
 use crate::common::queue::Queue;
-use crate::common::records::{AcceptEvent, RelinkSlice};
 use crate::common::retention::Sweeper;
 use crate::common::write_command;
-use crate::effects::{AdvanceError, Effects, RecoveredEffects};
 use crate::gauges::Gauges;
-use crate::issuance::{
-    FileNote, Issuance, IssueHandlers, RecordedDelivery, SettledCopy, SettledEffect, Settlement,
-};
-use crate::port::{
-    AcceptError, AcceptedEvent, Admissions, BoxFuture, Ledger, Records, RelinkCounts,
-};
-use crate::publications::{Offer, Publication, PublicationStep, Publications};
+use crate::port::{Admissions, BoxFuture, Ledger, StreamNotifier};
+use crate::tables;
 use batch::Position;
 use checkpoint::WalHandle;
 use identity::OpenedFile;
 use keys::KeyIndex;
 use lock::FolderLock;
 use reader::Readers;
-use records::publications;
 use write_op::{ErasedWriteOp, WriteOp};
 use writer::Writer;
 
 pub use crate::common::RefusalQuota;
+pub use admit_sqlite_log::WalWrites;
 pub use attachments::reattach;
 pub use backup::Snapshot;
 pub use copy_check::{accept_copy, is_copy, mark_as_copy};
@@ -107,6 +90,8 @@ pub struct Options {
     pub key_index: KeyIndexKind,
     /// Quota of stored refusals.
     pub refusal_quota: RefusalQuota,
+    /// How the WAL is written.
+    pub wal_writes: WalWrites,
     /// Maximum events per commit. More raise throughput a little and latency too.
     pub commit_events_max: usize,
     /// Maximum calls waiting for the writer; one more gets `overloaded`.
@@ -126,6 +111,7 @@ impl Options {
             now,
             key_index: KeyIndexKind::default(),
             refusal_quota: RefusalQuota::default(),
+            wal_writes: WalWrites::Buffered,
             commit_events_max: 1024,
             waiting_max: 16_384,
             retain: None,
@@ -158,7 +144,7 @@ impl SqliteLedger {
         let lock = FolderLock::take(&options.dir)?;
         let path = options.dir.join(open::FILE);
         identity::check(&options.dir, &path)?;
-        let mut conn = open::recover(&path)?;
+        let mut conn = open::recover_for_gate(&path, options.wal_writes)?;
         let fail = |source| OpenError::from_sqlite(&path, source);
         let tag = tag(&conn).map_err(fail)?;
         identity::note(&options.dir, tag).map_err(folder)?;
@@ -166,15 +152,16 @@ impl SqliteLedger {
         let position = position(&conn).map_err(fail)?;
         let reach = mark_check::reach(&conn).map_err(fail)?;
         let mark = open::mark(&path, reach)?;
-        admit_sqlite_log::mark_generations(&conn, &mark).map_err(fail)?;
+        open::mark_generations(&conn, options.wal_writes, &mark).map_err(fail)?;
         let epoch: u64 = conn
             .query_row(queries::GATE_START, (&options.owner, options.now.0), |row| row.get(0))
             .map_err(fail)?;
         conn.execute(queries::SR_LEASES_END, []).map_err(fail)?;
         let keys = KeyIndex::load(&conn, &path, options.key_index);
         let keys = keys.map_err(|error| OpenError::from_claims(&path, error))?;
-        let horizon = retention::load_horizon(&conn, options.retain).map_err(fail)?;
-        let sweeper = tokio::sync::Mutex::new(retention::load_sweeper(&conn).map_err(fail)?);
+        let horizon = tables::retention::load_horizon(&*conn, options.retain).map_err(fail)?;
+        let sweeper =
+            tokio::sync::Mutex::new(tables::retention::load_sweeper(&*conn).map_err(fail)?);
         let (health, notifier) = (Arc::new(Health::new()), Arc::new(Notifier::default()));
         let gauges = Arc::new(Gauges::default());
         let page_bytes = open::page_bytes(&conn).map_err(fail)?;
@@ -185,6 +172,7 @@ impl SqliteLedger {
             opened_file: OpenedFile::of(&path).map_err(folder)?,
             path: path.clone(),
             conn,
+            wal_writes: options.wal_writes,
             mark,
             keys,
             position,
@@ -236,153 +224,9 @@ impl Admissions for SqliteLedger {
     }
 }
 
-impl Effects for SqliteLedger {
-    fn advance(
-        &self,
-        seq: Seq,
-        step: Step,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<Effect, AdvanceError>> {
-        let op = effects::Advance { epoch: self.epoch, seq, step, at };
-        Box::pin(async move { Ok(self.write(op).await??) })
-    }
-
-    fn recover(&self, at: Millis) -> BoxFuture<'_, Result<RecoveredEffects, Fault>> {
-        Box::pin(self.write(effects::Recover { epoch: self.epoch, at }))
-    }
-}
-
-impl Issuance for SqliteLedger {
-    fn record_issuing(
-        &self,
-        batch: Vec<Entry>,
-        issuing: IssueHandlers,
-    ) -> BoxFuture<'_, Vec<Result<RecordedDelivery, Fault>>> {
-        self.queue.record_issuing(batch, issuing)
-    }
-
-    fn settle(
-        &self,
-        batch: Vec<Settlement>,
-        issue: Arc<dyn Issue>,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Result<SettledEffect, IllegalStep>>, Fault>> {
-        Box::pin(self.write(issuing::Settle { epoch: self.epoch, batch, issue, at }))
-    }
-
-    fn settle_copy(
-        &self,
-        copy: RecordedEntry,
-        first: Seq,
-        issue: Arc<dyn Issue>,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<SettledCopy, Fault>> {
-        let op = issuing::SettleCopy { epoch: self.epoch, copy, first, issue, at };
-        Box::pin(async move {
-            let lost =
-                "the effect of the first event under this key is missing or changed concurrently";
-            self.write(op).await?.map_err(|_| Fault::new(FaultKind::Internal, lost))
-        })
-    }
-
-    fn recover_issuing(
-        &self,
-        door: Door,
-        issue: Arc<dyn Issue>,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Effect>, Fault>> {
-        Box::pin(self.write(issuing::RecoverDoor { epoch: self.epoch, door, issue, at }))
-    }
-
-    fn release(
-        &self,
-        run: String,
-        id: String,
-        how: &'static str,
-        by: Attribution,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<bool, Fault>> {
-        Box::pin(self.write(issuing::Release { epoch: self.epoch, run, id, how, by, at }))
-    }
-
-    /// Single process: every document is issued here.
-    fn issued_here(&self, after: u64, rows_max: usize) -> BoxFuture<'_, Result<Vec<u64>, Fault>> {
-        Box::pin(self.readers.read(move |conn, _| issued::numbers(conn, after, rows_max)))
-    }
-
-    fn note_files(&self, note: FileNote) -> BoxFuture<'_, Result<(), Fault>> {
-        Box::pin(self.write(issuing::NoteFiles(note)))
-    }
-
-    fn turn_run(
-        &self,
-        id: String,
-        from: RunState,
-        to: RunState,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<bool, Fault>> {
-        Box::pin(self.write(issuing::TurnRun { id, from, to, at }))
-    }
-}
-
-impl Records for SqliteLedger {
-    fn accept(
-        &self,
-        door: String,
-        policy: Arc<Policy>,
-        seq: Seq,
-        word: Acceptance,
-    ) -> BoxFuture<'_, Result<Result<AcceptedEvent, AcceptError>, Fault>> {
-        Box::pin(self.write(AcceptEvent { door, policy, seq, word }))
-    }
-
-    fn relink(
-        &self,
-        door: String,
-        policy: Arc<Policy>,
-        at: Millis,
-        is_dry: bool,
-    ) -> BoxFuture<'_, Result<RelinkCounts, Fault>> {
-        Box::pin(async move {
-            let (mut all, mut after) = (RelinkCounts::default(), Seq(0));
-            loop {
-                let (door, policy) = (door.clone(), Arc::clone(&policy));
-                let slice = RelinkSlice { door, policy, at, is_dry, after };
-                let (relinked, next) = self.write(slice).await?;
-                all.scanned += relinked.scanned;
-                all.updated += relinked.updated;
-                match next {
-                    Some(next) => after = next,
-                    None => return Ok(all),
-                }
-            }
-        })
-    }
-}
-
-impl Publications for SqliteLedger {
-    fn offer(
-        &self,
-        batch: Vec<Offer>,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Option<Publication>>, Fault>> {
-        Box::pin(self.write(publications::BeginPublications { epoch: self.epoch, batch, at }))
-    }
-
-    fn step_publications(
-        &self,
-        batch: Vec<PublicationStep>,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Result<Publication, IllegalStep>>, Fault>> {
-        Box::pin(self.write(publications::Steps { epoch: self.epoch, batch, at }))
-    }
-
-    fn recover_publications(
-        &self,
-        door: String,
-        at: Millis,
-    ) -> BoxFuture<'_, Result<Vec<Publication>, Fault>> {
-        Box::pin(self.write(publications::RecoverPublications { epoch: self.epoch, door, at }))
+impl StreamNotifier for SqliteLedger {
+    fn subscribe(&self, door: &Door) -> watch::Receiver<Seq> {
+        self.notifier.subscribe(door)
     }
 }
 

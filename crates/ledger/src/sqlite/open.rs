@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit_sqlite_log::Mark;
 use admit_sqlite_log::mark::CommitPosition;
+use admit_sqlite_log::{Mark, WalConnection, WalWrites};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
@@ -191,9 +191,10 @@ impl OpenError {
 }
 
 /// Opens the connection that commits events: WAL, a sync before every commit returns, a bounded wait for
-/// locks, and a WAL that is written in one piece per commit (decision 0036).
-pub(super) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
-    let conn = set_pragmas(admit_sqlite_log::open(path, flags())?)?;
+/// locks, and by default a WAL that is written in one piece per commit (decision 0036).
+pub(super) fn open_writer(path: &Path, writes: WalWrites) -> rusqlite::Result<WalConnection> {
+    let conn = admit_sqlite_log::open(path, flags(), writes)?;
+    set_pragmas(&conn)?;
     // Truncates a WAL that a reader had made grow, once it is reset.
     conn.pragma_update(None, "journal_size_limit", LOG_FILE_BYTES_MAX)?;
     Ok(conn)
@@ -201,14 +202,16 @@ pub(super) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
 
 /// Opens a connection for other changes to the file, such as migrations, which may not fit into memory.
 pub(super) fn open_maintenance(path: &Path) -> rusqlite::Result<Connection> {
-    let conn = set_pragmas(Connection::open_with_flags(path, flags())?)?;
+    let conn = Connection::open_with_flags(path, flags())?;
+    set_pragmas(&conn)?;
     conn.pragma_update(None, "cache_size", -MAINTENANCE_CACHE_KIB)?;
     Ok(conn)
 }
 
 /// Opens a read-only connection of the process that writes.
 pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
-    let conn = set_pragmas(Connection::open_with_flags(path, flags())?)?;
+    let conn = Connection::open_with_flags(path, flags())?;
+    set_pragmas(&conn)?;
     conn.pragma_update(None, "query_only", true)?;
     Ok(conn)
 }
@@ -222,7 +225,8 @@ pub(super) fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
     // Without a WAL nothing can be lost, and SQLite may remove the files beside the ledger.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
     conn.pragma_update(None, "query_only", true)?;
-    set_common_pragmas(conn)
+    set_common_pragmas(&conn)?;
+    Ok(conn)
 }
 
 fn flags() -> OpenFlags {
@@ -231,7 +235,7 @@ fn flags() -> OpenFlags {
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
-fn set_pragmas(conn: Connection) -> rusqlite::Result<Connection> {
+fn set_pragmas(conn: &Connection) -> rusqlite::Result<()> {
     conn.busy_timeout(BUSY_TIMEOUT)?;
     // Takes effect only while the file is still empty.
     conn.pragma_update(None, "page_size", PAGE_BYTES)?;
@@ -243,13 +247,13 @@ fn set_pragmas(conn: Connection) -> rusqlite::Result<Connection> {
 }
 
 /// Sets the pragmas of every connection.
-fn set_common_pragmas(conn: Connection) -> rusqlite::Result<Connection> {
+fn set_common_pragmas(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     conn.set_prepared_statement_cache_capacity(256);
     // Plans depend on the statement alone: otherwise SQLite also inspects the values, and prepares a
     // conditional statement again whenever they change, which is at every event.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    Ok(conn)
+    Ok(())
 }
 
 /// Returns the page size of the file.
@@ -299,8 +303,20 @@ pub(super) fn open_folder_read_only(dir: &Path) -> Result<(PathBuf, Connection),
     Ok((path, conn))
 }
 
-/// Opens the file for this process: recovers, syncs, migrates. No door may open before it returns.
+/// Opens the file for a gate: recovers, syncs, migrates. No door may open before it returns.
+pub(super) fn recover_for_gate(path: &Path, writes: WalWrites) -> Result<WalConnection, OpenError> {
+    recover_with(path, || open_writer(path, writes))
+}
+
+/// The same for a command that changes a ledger without a gate.
 pub(super) fn recover(path: &Path) -> Result<Connection, OpenError> {
+    recover_with(path, || open_maintenance(path))
+}
+
+fn recover_with<C>(
+    path: &Path,
+    open: impl FnOnce() -> rusqlite::Result<C>,
+) -> Result<C, OpenError> {
     let fail = |source| OpenError::from_sqlite(path, source);
     version(path)?;
     let mut conn = open_maintenance(path).map_err(fail)?;
@@ -310,7 +326,7 @@ pub(super) fn recover(path: &Path) -> Result<Connection, OpenError> {
     checkpoint_all(&conn, path)?;
     check_pages(&conn).map_err(fail)?;
     // Before the other one is closed: the last closer of a file removes its WAL.
-    open_writer(path).map_err(fail)
+    open().map_err(fail)
 }
 
 /// Clears the mark once everything acknowledged is in the file, and before the WAL is emptied: a crash in
@@ -332,6 +348,19 @@ fn clear_mark(conn: &Connection, path: &Path) -> Result<(), OpenError> {
 pub(super) fn mark(path: &Path, reach: CommitPosition) -> Result<Arc<Mark>, OpenError> {
     let mark = Mark::open(&mark_check::mark_of(path), reach);
     mark.map(Arc::new).map_err(|source| no_mark(path, &source))
+}
+
+/// Makes the writer's connection mark each WAL generation. With [`WalWrites::Direct`] none is marked: the
+/// mark then holds the position of the newest commit only.
+pub(super) fn mark_generations(
+    conn: &WalConnection,
+    writes: WalWrites,
+    mark: &Arc<Mark>,
+) -> rusqlite::Result<()> {
+    match writes {
+        WalWrites::Buffered => conn.mark_generations(mark),
+        WalWrites::Direct => Ok(()),
+    }
 }
 
 fn no_mark(path: &Path, source: &std::io::Error) -> OpenError {

@@ -7,7 +7,6 @@ use rusqlite::functions::FunctionFlags;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
-use super::verify::lossy;
 use super::{OpenError, open};
 
 /// SQL function that checks the encoding of a text.
@@ -175,5 +174,15 @@ fn add_function(conn: &Connection) -> rusqlite::Result<()> {
             ValueRef::Text(text) => std::str::from_utf8(text).is_ok(),
             ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) | ValueRef::Blob(_) => true,
         })
+    })
+}
+
+/// A cell as text, with invalid text replaced.
+fn lossy(row: &Row<'_>, at: usize) -> rusqlite::Result<String> {
+    Ok(match row.get_ref(at)? {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            String::from_utf8_lossy(bytes).into_owned()
+        }
+        ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => String::new(),
     })
 }

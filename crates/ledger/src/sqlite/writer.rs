@@ -20,8 +20,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use admit_core::{Entry, Fault, FaultKind};
-use admit_sqlite_log::Mark;
 use admit_sqlite_log::mark::CommitPosition;
+use admit_sqlite_log::{Mark, WalConnection, WalWrites};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::batch::{Batch, BatchError, Position};
@@ -43,9 +43,6 @@ use crate::gauges::Gauges;
 /// it.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// A sync is so short that waiting for more calls brings nothing (docs/performance.md).
-const NO_BATCH_WAIT: usize = 0;
-
 /// A disk with less free space counts as full until an event has been stored on it.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
 
@@ -53,7 +50,8 @@ const ROOM_BYTES_MIN: u64 = 256 << 10;
 pub(super) struct Writer {
     pub(super) path: PathBuf,
     pub(super) opened_file: OpenedFile,
-    pub(super) conn: Connection,
+    pub(super) conn: WalConnection,
+    pub(super) wal_writes: WalWrites,
     pub(super) mark: Arc<Mark>,
     pub(super) keys: KeyIndex,
     pub(super) position: Position,
@@ -196,7 +194,7 @@ impl Writer {
         commands: &Receiver<WriteCommand>,
     ) -> AfterGroup {
         let begun = Instant::now();
-        let mut group = CommitBatch::new(first, commands, self.commit_events_max, NO_BATCH_WAIT);
+        let mut group = CommitBatch::new(first, commands, self.commit_events_max);
         let written = self.write(&mut group);
         let has_tasks = group.ops().next().is_some();
         let group = group.into_commands();
@@ -390,8 +388,8 @@ impl Writer {
     fn reset_connection(&mut self) {
         self.keys.rolled_back();
         let afresh = roll_back(&self.conn).and_then(|()| {
-            self.conn = open::open_writer(&self.path)?;
-            admit_sqlite_log::mark_generations(&self.conn, &self.mark)?;
+            self.conn = open::open_writer(&self.path, self.wal_writes)?;
+            open::mark_generations(&self.conn, self.wal_writes, &self.mark)?;
             self.log.watch(&mut self.conn)
         });
         if let Err(error) = afresh {

@@ -27,7 +27,7 @@ statements! {
     shared LEASE_GET "sr_lease_get";
     shared LEASE_PUT "sr_lease_put";
     shared LEASE_RENEW "sr_lease_renew";
-    each META_MAX "meta_max";
+    shared META_MAX "meta_max";
     shared PUBLICATION_HAS "sr_publication_has";
     shared PUBLICATION_PUT "sr_publication_put";
     shared PUBLICATIONS "sr_publications";

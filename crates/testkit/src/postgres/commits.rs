@@ -21,6 +21,13 @@ use tokio::time::sleep;
 /// COMMIT message of a client.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 
+/// Replies to a COMMIT of a transaction that is intact, or that has failed.
+const ENDS: [&[u8]; 2] = [b"C\0\0\0\x0bCOMMIT\0", b"C\0\0\0\x0dROLLBACK\0"];
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
 /// Fault of the next COMMIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitFault {
@@ -193,8 +200,11 @@ impl DelayedCommit {
     async fn arrive(mut self) -> io::Result<()> {
         sleep(self.delay).await;
         self.to_server.write_all(COMMIT).await?;
-        // The reply proves that it was executed or rejected by the server.
-        self.from_server.read_u8().await.map(drop)
+        // The reply proves that it was executed or rejected by the server. Those to earlier statements come first.
+        let mut replies = Vec::new();
+        let is_done = |replies: &[u8]| ENDS.iter().any(|end| contains(replies, end));
+        while !is_done(&replies) && self.from_server.read_buf(&mut replies).await? > 0 {}
+        Ok(())
     }
 }
 
@@ -210,12 +220,16 @@ async fn forth(
         if read == 0 {
             return Ok(None);
         }
-        if bytes[..read] == *COMMIT
-            && let Some(mishap) = state.take()
-        {
+        let Some(before) = bytes[..read].strip_suffix(COMMIT) else {
+            to.write_all(&bytes[..read]).await?;
+            continue;
+        };
+        // Statements of the transaction may be sent together with its COMMIT.
+        to.write_all(before).await?;
+        if let Some(mishap) = state.take() {
             return Ok(Some(mishap));
         }
-        to.write_all(&bytes[..read]).await?;
+        to.write_all(COMMIT).await?;
     }
 }
 

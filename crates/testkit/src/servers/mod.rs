@@ -1,8 +1,7 @@
 //! Real servers started by tests: on loopback, on their own ports and folders, stopped by process
 //! id at the end of the test.
 //!
-//! A server that is not installed skips the test with a message ([`skip`]). With
-//! `ADMIT_TESTS_STRICT=1` it fails it.
+//! A server that is not installed skips the test ([`skip`]).
 
 mod kinesis_local;
 mod moto;
@@ -16,6 +15,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::skip::skip;
+
 pub use kinesis_local::KinesisLocal;
 pub use moto::Moto;
 pub use nats::Nats;
@@ -25,18 +26,6 @@ pub use seaweed::{S3Access, Seaweed};
 const START_MAX: Duration = Duration::from_secs(60);
 /// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Reports a skipped test with the reason, bypassing the output capture of the test runner.
-///
-/// # Panics
-/// With `ADMIT_TESTS_STRICT=1`.
-pub fn skip(why: &str) {
-    let is_strict = std::env::var("ADMIT_TESTS_STRICT").is_ok_and(|value| value == "1");
-    assert!(!is_strict, "ADMIT_TESTS_STRICT is set, but {why}");
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
-    writeln!(std::io::stderr(), "skipped: {test}: {why}").expect("stderr takes a line");
-}
 
 /// Server process with its folder, stopped on drop.
 #[derive(Debug)]

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::ConfigArgs;
 use super::gate_client::GateClient;
@@ -142,6 +143,8 @@ impl Import {
     /// Sends all files and new ones until Ctrl-C.
     fn watch(mut self) -> Result<(), Failure> {
         let runtime = runtime()?;
+        // From here on a Ctrl-C is kept until it is waited for, also while files are sent.
+        let mut interrupts = interrupts(&runtime)?;
         if !self.as_json {
             print_stderr(&format!("watching {}; stop with Ctrl-C", self.path.display()));
         }
@@ -153,7 +156,9 @@ impl Import {
             let mut bar = ImportProgress::new(settled.len(), self.as_json);
             let next_step = self.send(&settled, &mut bar);
             bar.finish();
-            if next_step == ImportFlow::Stop || wait_for_interrupt(&runtime, SCAN_EVERY)? {
+            if next_step == ImportFlow::Stop
+                || wait_for_interrupt(&runtime, &mut interrupts, SCAN_EVERY)
+            {
                 return self.finish();
             }
         }
@@ -191,12 +196,19 @@ fn runtime() -> Result<Runtime, Failure> {
         .map_err(|error| Failure::runtime(format!("cannot start the runtime: {error}")))
 }
 
-/// Waits for `pause`. Returns whether Ctrl-C was pressed meanwhile.
-fn wait_for_interrupt(runtime: &Runtime, pause: Duration) -> Result<bool, Failure> {
+/// Ctrl-C from now on.
+fn interrupts(runtime: &Runtime) -> Result<Signal, Failure> {
+    let _inside = runtime.enter();
+    signal(SignalKind::interrupt()).map_err(Failure::runtime)
+}
+
+/// Waits for `pause`. Returns whether Ctrl-C was pressed before its end.
+fn wait_for_interrupt(runtime: &Runtime, interrupts: &mut Signal, pause: Duration) -> bool {
     runtime.block_on(async {
         tokio::select! {
-            ended = tokio::signal::ctrl_c() => ended.map(|()| true).map_err(Failure::runtime),
-            () = tokio::time::sleep(pause) => Ok(false),
+            biased;
+            _ = interrupts.recv() => true,
+            () = tokio::time::sleep(pause) => false,
         }
     })
 }

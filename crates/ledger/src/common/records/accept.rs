@@ -68,7 +68,8 @@ impl AcceptEvent {
         let event = near.events.iter_mut().find(|event| event.seq == self.seq);
         let event = event.ok_or(AcceptError::Unknown)?;
         event.accepted = Some(Acceptance { at, ..self.word.clone() });
-        tables.write(&[Write::Head(event)]).map_err(RecordError::Store)?;
+        let head = Write::Head(event.seq, event.to_text());
+        tables.write(&[head], &[]).map_err(RecordError::Store)?;
         let resolution = near.resolve(tables, &rule, self.word.at)?;
         let write = ResolutionWrite {
             door: &self.door,

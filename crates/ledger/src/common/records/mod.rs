@@ -29,8 +29,8 @@ pub(crate) use accept::AcceptEvent;
 pub(crate) use check::{MismatchSink, RecordCheck, column_mismatch};
 pub(crate) use relink::RelinkSlice;
 pub(crate) use tables::{
-    Drift, EventQuery, FarQuery, HistoryRow, LinkRow, NewRecord, ROW_KEY_TAKEN, RowSet,
-    SCHEMA_DRIFT, Side, StoredEvent, Tables, Write, stored_event,
+    Drift, EventQuery, FarQuery, HistoryRow, LinkRow, NewEvent, NewRecord, ROW_KEY_TAKEN, RowSet,
+    RowWrite, SCHEMA_DRIFT, Side, StoredEvent, Tables, Write, stored_event,
 };
 
 /// Why a record could not be resolved.
@@ -206,17 +206,19 @@ fn write_resolution<T: PublicationTables>(
     let shares = rows::load_shares(tables, policy, near, &relinked(near, resolution));
     let shares = shares.map_err(RecordError::Store)?;
     let mut drift = Drift::new();
-    let mut writes: Vec<Write<'_>> =
-        new.into_iter().map(|(event, link)| Write::Event(door, event, link)).collect();
+    let mut writes: Vec<Write<'_>> = new
+        .into_iter()
+        .map(|(event, link)| Write::Event(NewEvent::of(door, event, link)))
+        .collect();
     if !resolution.retired.is_empty() {
         writes.push(Write::Retire(&resolution.retired));
     }
     let records = resolution.entities.iter();
     writes.extend(records.map(|record| Write::Record(NewRecord::of(door, record, at))));
-    writes.extend(rows::writes(policy, near, &links, &shares, &mut drift));
-    if !writes.is_empty() {
-        let messages = tables.write(&writes).map_err(RecordError::Store)?;
-        rows::collect_drift(&writes, messages, &mut drift);
+    let row_writes = rows::writes(policy, near, &links, &shares, &mut drift);
+    if !writes.is_empty() || !row_writes.is_empty() {
+        let messages = tables.write(&writes, &row_writes).map_err(RecordError::Store)?;
+        rows::collect_drift(&row_writes, messages, &mut drift);
     }
     let messages = |seq: &Seq| match drift.get(seq) {
         Some(now) => now.as_deref(),

@@ -77,11 +77,11 @@ pub(crate) trait PublicationTables: Tables {
     /// Stores another attempt at a publication that was found absent.
     fn renewed(&mut self, again: &Publication, members: &str) -> Result<(), Self::Error>;
 
-    /// Stores the state of a publication.
-    fn update_publication(&mut self, publication: &Publication) -> Result<(), Self::Error>;
-
     /// Raises the acknowledged end of a topic.
     fn raise_bus_end(&mut self, end: &BusEnd) -> Result<(), Self::Error>;
+
+    /// Stores the state of a publication.
+    fn update_publication(&mut self, publication: &Publication) -> Result<(), Self::Error>;
 
     /// Appends a line to the history of a publication.
     fn note(&mut self, n: u64, epoch: u64, line: &HistoryLine<'_>) -> Result<(), Self::Error>;
@@ -313,7 +313,7 @@ fn send<T: PublicationTables>(
         gone.iter().map(|(link, step)| LinkRow::of(step.seq, link, None)).collect();
     let steps: Vec<HistoryRow<'_>> =
         gone.iter().filter_map(|(_, step)| HistoryRow::of(step, None)).collect();
-    tables.write(&[Write::Links(&links), Write::Steps(&steps)])?;
+    tables.write(&[Write::Links(&links), Write::Steps(&steps)], &[])?;
     Ok(())
 }
 

@@ -95,7 +95,7 @@ impl RelinkSlice {
         let shares = shares.map_err(RecordError::Store)?;
         let mut drift = Drift::new();
         let writes = rows::writes(&self.policy, near, &BTreeMap::new(), &shares, &mut drift);
-        let messages = tables.write(&writes).map_err(RecordError::Store)?;
+        let messages = tables.write(&[], &writes).map_err(RecordError::Store)?;
         rows::collect_drift(&writes, messages, &mut drift);
         let is_still_missing = drift.get(&seq).is_some_and(Option::is_some);
         let linked = [LinkRow::of(seq, link, None)];

@@ -11,7 +11,7 @@ use admit_core::entity::{Link, LinkStatus, Policy, SourceEvent};
 use admit_core::json::Object;
 
 use super::candidates::LoadedCandidates;
-use super::tables::{Drift, RowSet, Tables, Write};
+use super::tables::{Drift, RowSet, RowWrite, Tables};
 
 /// Loads what is needed to write the rows of the events in `changed` and of those that share their rows.
 /// Returns which events share rows, by owner name.
@@ -51,7 +51,7 @@ pub(super) fn writes<'a>(
     links: &BTreeMap<Seq, &'a Link>,
     shares: &'a SharesByOwner,
     drift: &mut Drift,
-) -> Vec<Write<'a>> {
+) -> Vec<RowWrite<'a>> {
     let mut writes = Vec::new();
     for (owner, load_shares) in shares {
         share(policy, near, links, (owner, load_shares), drift, &mut writes);
@@ -75,7 +75,7 @@ fn share<'a>(
     links: &BTreeMap<Seq, &'a Link>,
     (owner, load_shares): (&'a str, &[Seq]),
     drift: &mut Drift,
-    writes: &mut Vec<Write<'a>>,
+    writes: &mut Vec<RowWrite<'a>>,
 ) {
     let known: BTreeMap<Seq, &Link> = near.known.iter().map(|k| (k.seq, &k.link)).collect();
     let is_sharing = |event: &&SourceEvent| load_shares.contains(&event.seq);
@@ -95,7 +95,7 @@ fn share<'a>(
         let before: Vec<Seq> =
             events.iter().map(|event| event.seq).filter(|seq| known.contains_key(seq)).collect();
         if !before.is_empty() {
-            writes.push(Write::ClearRows(table, before));
+            writes.push(RowWrite::Clear(table, before));
         }
         for event in events {
             let (Some(link), Some(fields)) = (link_of(&event.seq), fields_by_event.get(&event.seq))
@@ -109,7 +109,7 @@ fn share<'a>(
             }
             let rows = table.rows(event, fields, link);
             if !rows.is_empty() {
-                writes.push(Write::Rows(RowSet { table, event, link, owner, rows }));
+                writes.push(RowWrite::Put(RowSet { table, event, link, owner, rows }));
             }
         }
     }
@@ -117,13 +117,13 @@ fn share<'a>(
 
 /// Records which rows could not be stored, by event.
 pub(super) fn collect_drift(
-    writes: &[Write<'_>],
+    writes: &[RowWrite<'_>],
     messages: Vec<Option<String>>,
     drift: &mut Drift,
 ) {
     let sets = writes
         .iter()
-        .filter_map(|write| if let Write::Rows(set) = write { Some(set) } else { None });
+        .filter_map(|write| if let RowWrite::Put(set) = write { Some(set) } else { None });
     for (set, message) in sets.zip(messages) {
         let Some(message) = message else { continue };
         // The event itself and the diagnostics report it; at a higher level an import of such files would flood

@@ -48,8 +48,12 @@ pub(crate) trait Tables {
     /// Returns the fields of events.
     fn fields(&mut self, seqs: &[Seq]) -> Result<Vec<(Seq, EventFields)>, Self::Error>;
 
-    /// Executes writes in order, and returns for each row set why it was rejected, if it was.
-    fn write(&mut self, writes: &[Write<'_>]) -> Result<Vec<Option<String>>, Self::Error>;
+    /// Executes writes in order, then those of rows; returns for each row set why it was rejected, if it was.
+    fn write(
+        &mut self,
+        writes: &[Write<'_>],
+        rows: &[RowWrite<'_>],
+    ) -> Result<Vec<Option<String>>, Self::Error>;
 
     /// Records a sighting of an event.
     fn seen(&mut self, seq: Seq, at: Millis) -> Result<(), Self::Error>;
@@ -76,24 +80,28 @@ pub(crate) trait Tables {
 /// One write. Several are sent at once, because the database may be far away.
 pub(crate) enum Write<'a> {
     /// Insert a new event of a door.
-    Event(&'a str, &'a SourceEvent, &'a Link),
+    Event(NewEvent<'a>),
     /// Update the head of an event that an operator has accepted.
-    Head(&'a SourceEvent),
+    Head(Seq, String),
     /// Delete retired records with their fields.
     Retire(&'a [String]),
     /// Upsert a record and its fields, if its content changed.
     Record(NewRecord<'a>),
-    /// Delete the rows that events made in a table.
-    ClearRows(&'a Table, Vec<Seq>),
-    /// Upsert rows: columns they leave out keep their value, and rows of other owners are not touched. All
-    /// of them, or none with the reason why.
-    Rows(RowSet<'a>),
     /// Update whether the rows of events could be stored.
     Drift(&'a Drift),
     /// Update the links of events.
     Links(&'a [LinkRow<'a>]),
     /// Append history rows; each gets its event's next step number.
     Steps(&'a [HistoryRow<'a>]),
+}
+
+/// One write of rows of the queried tables.
+pub(crate) enum RowWrite<'a> {
+    /// Delete the rows that events made in a table.
+    Clear(&'a Table, Vec<Seq>),
+    /// Upsert rows: columns they leave out keep their value, and rows of other owners are not touched. All
+    /// of them, or none with the reason why.
+    Put(RowSet<'a>),
 }
 
 /// Selects events.
@@ -142,6 +150,21 @@ pub(crate) fn stored_event(
     Ok(StoredEvent { event, link: Link::from_text(link)?, drift })
 }
 
+/// A new event with its texts.
+pub(crate) struct NewEvent<'a> {
+    pub(crate) door: &'a str,
+    pub(crate) event: &'a SourceEvent,
+    pub(crate) link: &'a Link,
+    pub(crate) head: String,
+    pub(crate) link_text: String,
+}
+
+impl<'a> NewEvent<'a> {
+    pub(crate) fn of(door: &'a str, event: &'a SourceEvent, link: &'a Link) -> Self {
+        Self { door, event, link, head: event.to_text(), link_text: link.to_text() }
+    }
+}
+
 /// Link of an event as stored and shown.
 pub(crate) struct LinkRow<'a> {
     pub(crate) seq: Seq,
@@ -187,22 +210,21 @@ pub(crate) struct NewRecord<'a> {
     /// Digest of its content, to detect changes.
     pub(crate) digest: Digest,
     pub(crate) fingerprints: String,
+    /// The values of its fields as JSON, in order.
+    pub(crate) values: Vec<String>,
 }
 
 impl<'a> NewRecord<'a> {
     pub(super) fn of(door: &'a str, record: &'a Entity, at: Millis) -> Self {
         let fingerprints = record.fingerprints_text();
         let content = format!("{}\n{}\n{fingerprints}", record.state.word(), record.fields_text());
-        Self { door, record, at, digest: Digest::of(content.as_bytes()), fingerprints }
-    }
-
-    /// The values of its fields as JSON, in order.
-    pub(crate) fn values(&self) -> impl Iterator<Item = String> {
-        self.record.fields.iter().map(|field| {
+        let values = record.fields.iter().map(|field| {
             let mut value = Vec::new();
             json::write(&field.value, &mut value);
             String::from_utf8(value).expect("json is written as utf-8")
-        })
+        });
+        let (digest, values) = (Digest::of(content.as_bytes()), values.collect());
+        Self { door, record, at, digest, fingerprints, values }
     }
 }
 

@@ -1,5 +1,5 @@
-//! One batch inside its transaction: its rows are prefetched at once, every entry is decided in memory,
-//! everything is written at once.
+//! One batch inside its transaction: what it needs is looked up at once, every entry is decided in memory,
+//! everything is written and committed at once.
 //!
 //! The number of round trips is constant, regardless of the number of entries. Nothing here changes memory
 //! that outlives the transaction: the new state of a batch is returned and takes effect only once the
@@ -14,19 +14,20 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use admit_core::{
-    Code, Decision, Entry, Event, Fault, FaultKind, Issue, Key, PriorAdmission, Seq, Verdict,
-    decide, refusal_of_conflict,
+    Code, Entry, Event, Fault, FaultKind, Issue, Key, PriorAdmission, Seq, Verdict,
+    refusal_of_conflict,
 };
 
-use super::conn::{self, Conn};
+use super::conn::{self, Conn, OwnedQuery};
 use super::documents::{ApplyError, Documents};
 use super::effect_store::PgEffectStore;
+use super::fault;
 use super::head_lock::Position;
 use super::inbox::NewInboxRows;
-use crate::common::RefusalQuota;
 use crate::common::write_command::{EntryOutcome, facts_text};
 use crate::rules;
 use prefetch::KeyPrefetch;
+pub(super) use prefetch::{LookedUp, Lookup};
 use refusals::Refusals;
 use rows::BatchRows;
 
@@ -51,13 +52,14 @@ pub(super) struct Batch<'c> {
 pub(super) enum BatchError {
     /// Database error.
     #[error(transparent)]
-    Server(#[from] conn::Error),
+    Server(conn::Error),
     /// This entry cannot be recorded; without it the others can.
     #[error(transparent)]
     Poisoned(Fault),
-    /// An invariant of the ledger is broken.
+    /// A key that was free under the lock was claimed all the same. It cannot happen; if it does, something
+    /// writes without the lock and the gate must stop.
     #[error(transparent)]
-    Broken(#[from] ClaimedTwice),
+    ClaimedTwice(conn::Error),
     /// Another process has started under the name of this gate.
     #[error("another process has started under the name of this gate")]
     Replaced,
@@ -66,31 +68,28 @@ pub(super) enum BatchError {
     BusTaken,
 }
 
-/// A key that was free under the lock was claimed all the same. It cannot happen; if it does, something
-/// writes without the lock and the gate must stop.
-#[derive(Debug, thiserror::Error)]
-#[error("{claimed} keys were to be claimed and {taken} of them are taken")]
-pub(super) struct ClaimedTwice {
-    claimed: usize,
-    taken: usize,
+impl From<conn::Error> for BatchError {
+    fn from(error: conn::Error) -> Self {
+        if fault::is_key_taken(&error) { Self::ClaimedTwice(error) } else { Self::Server(error) }
+    }
 }
 
 /// One entry of the batch, with the document factory at a door that issues documents.
 pub(super) type Delivery<'e> = (&'e Entry, Option<&'e dyn Issue>);
 
 impl<'c> Batch<'c> {
-    /// Prefetches what the deliveries need, inside a transaction that holds the lock.
-    pub(super) fn prefetch(
+    /// A batch with what was looked up for its deliveries, inside a transaction that holds the lock.
+    pub(super) fn new(
         conn: &'c Conn,
         epoch: u64,
-        quota: RefusalQuota,
         position: Position,
+        looked_up: LookedUp,
         deliveries: &[Delivery<'_>],
     ) -> conn::Result<Self> {
-        let known = KeyPrefetch::prefetch(conn, deliveries)?;
+        let LookedUp { mut known, refusals, documents } = looked_up;
+        known.prefetch_same_content(conn, deliveries)?;
         let mut store = PgEffectStore::new(conn, epoch, position.last_issued);
         store.prepare(&known.expected(deliveries))?;
-        let (refusals, documents) = prefetch::prefetch_rest(conn, quota, &known, deliveries)?;
         Ok(Self {
             conn,
             epoch,
@@ -121,7 +120,7 @@ impl<'c> Batch<'c> {
         }
         match entry {
             Entry::Event(event) => {
-                let (verdict, content_seq) = self.event(event)?;
+                let (verdict, content_seq) = rules::record_event(self, event)?;
                 let outcome = match &event.record {
                     None => None,
                     Some(rule) => self.apply_to_record(event, &**rule, &verdict, content_seq)?,
@@ -134,49 +133,35 @@ impl<'c> Batch<'c> {
 
     /// Writes everything. The caller commits.
     pub(super) fn flush(mut self) -> Result<Position, BatchError> {
-        let claims = self.rows.claims();
-        let queries = self.inbox.queries();
-        let claimed = self.rows.flush(self.conn, self.epoch, queries)?;
-        if claimed != claims {
-            return Err(ClaimedTwice { claimed: claims, taken: claims - claimed }.into());
+        let conn = self.conn;
+        let (writes, position) = self.writes()?;
+        if !writes.is_empty() {
+            conn.execute_all(&writes)?;
         }
-        self.position.keys += claims as u64;
-        self.refusals.flush(self.conn)?;
-        self.documents.flush(self.conn)?;
-        self.position.last_issued = self.store.flush()?;
-        Ok(self.position)
+        Ok(position)
     }
 
-    /// Decides an event; returns the verdict and the seq that holds its content.
-    fn event(&mut self, event: &Event) -> Result<(Verdict, Seq), BatchError> {
-        let Some(first) = self.first(&event.key) else {
-            return self.admit(event, None);
-        };
-        match decide(Some(&first), &event.digest, event.on_other_content) {
-            Decision::Fresh => self.admit(event, None),
-            Decision::Duplicate => {
-                let seq = self.sighting(first.seq, event, None);
-                let content_seq = first.seq;
-                Ok((Verdict::Duplicate { seq, first }, content_seq))
-            }
-            // A version received before is a late copy, not newer content.
-            Decision::Revision => match self.known.same_content(self.conn, event)? {
-                Some(known) => {
-                    let seq = self.sighting(known, event, None);
-                    Ok((Verdict::Duplicate { seq, first }, known))
-                }
-                None => self.admit(event, Some(first)),
-            },
-            Decision::Conflict => {
-                let content_seq = first.seq;
-                Ok((self.conflict(event, first)?, content_seq))
-            }
-        }
+    /// The statements that write everything, and the counters after them.
+    pub(super) fn writes(&mut self) -> conn::Result<(Vec<OwnedQuery<'_>>, Position)> {
+        let mut position = self.position;
+        position.keys += self.rows.claims() as u64;
+        position.last_issued = self.store.last_issued();
+        let mut writes = self.rows.writes(self.epoch);
+        writes.extend(self.inbox.writes());
+        writes.extend(self.refusals.writes());
+        writes.extend(self.documents.writes());
+        writes.extend(self.store.writes()?);
+        Ok((writes, position))
     }
 
     /// Returns the first admission under `key`, in this batch or in the ledger.
     pub(super) fn first(&self, key: &Key) -> Option<PriorAdmission> {
         self.fresh.get(key).or_else(|| self.known.first(key)).cloned()
+    }
+
+    /// Returns the stored revision or conflict with exactly this content.
+    pub(super) fn same_content(&mut self, event: &Event) -> conn::Result<Option<Seq>> {
+        self.known.same_content(self.conn, event)
     }
 
     /// Admits a fresh event, or a revision of `first`: stored and applied.
@@ -228,7 +213,7 @@ impl<'c> Batch<'c> {
         event: &Event,
         first: PriorAdmission,
     ) -> conn::Result<Verdict> {
-        let (seq, other) = match self.known.same_content(self.conn, event)? {
+        let (seq, other) = match self.same_content(event)? {
             Some(known) => (None, known),
             None => {
                 let facts = facts_text(&event.facts);

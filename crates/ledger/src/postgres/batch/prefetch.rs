@@ -1,5 +1,5 @@
-//! Prefetches the rows of a batch in two round trips: first the admissions under its keys, then what they
-//! make necessary.
+//! Looks up what a batch needs: the admissions under its keys, refusals and documents in the round trip that
+//! begins the transaction, then what these make necessary.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,8 +8,9 @@ use admit_core::{
     Digest, EntityId, Entry, Event, Key, Principal, PriorAdmission, Seq, evidence_of,
 };
 use bytes::Bytes;
+use tokio_postgres::Row;
 
-use super::super::conn::{Columns, Conn, Query, Result};
+use super::super::conn::{Columns, Conn, OwnedQuery, Result};
 use super::super::documents::Documents;
 use super::super::effect_store::ExpectedEntry;
 use super::super::{nul_escape, sql};
@@ -38,22 +39,75 @@ impl ContentKey {
     }
 }
 
+/// What deliveries need from the ledger, before it is looked up.
+pub(in super::super) struct Lookup {
+    keys: Vec<Key>,
+    refusals: Refusals,
+    documents: Documents,
+}
+
+impl Lookup {
+    pub(in super::super) fn of<'e>(
+        quota: RefusalQuota,
+        deliveries: impl Iterator<Item = Delivery<'e>> + Clone,
+    ) -> Self {
+        let keys: HashSet<Key> = events(deliveries.clone()).map(|event| event.key).collect();
+        let documents = Documents::expecting(touched(deliveries.clone()));
+        let refused = deliveries.filter_map(|(entry, _)| match entry {
+            Entry::Refused(refused) => Some(refused),
+            Entry::Event(_) => None,
+        });
+        let refusals = Refusals::expecting(quota, refused);
+        Self { keys: keys.into_iter().collect(), refusals, documents }
+    }
+
+    pub(in super::super) fn queries(&self) -> Vec<OwnedQuery<'_>> {
+        let mut queries = Vec::with_capacity(4);
+        if !self.keys.is_empty() {
+            let keys: Vec<&[u8]> = self.keys.iter().map(|key| &key.as_bytes()[..]).collect();
+            queries.push(OwnedQuery::new(sql!("firsts"), vec![Box::new(keys)]));
+        }
+        queries.extend(self.refusals.queries());
+        queries.extend(self.documents.queries());
+        queries
+    }
+
+    /// Reads the results of the queries, in their order.
+    pub(in super::super) fn load(mut self, results: Vec<Vec<Row>>) -> Result<LookedUp> {
+        let mut known = KeyPrefetch { firsts: HashMap::new(), same_content: HashMap::new() };
+        let mut results = &results[..];
+        if !self.keys.is_empty()
+            && let Some((firsts, rest)) = results.split_first()
+        {
+            known.load(firsts)?;
+            results = rest;
+        }
+        let (of_refusals, of_documents) = results.split_at(self.refusals.queries().len());
+        self.refusals.load(of_refusals)?;
+        self.documents.load(of_documents)?;
+        Ok(LookedUp { known, refusals: self.refusals, documents: self.documents })
+    }
+}
+
+/// Results of a [`Lookup`].
+pub(in super::super) struct LookedUp {
+    pub(super) known: KeyPrefetch,
+    pub(super) refusals: Refusals,
+    pub(super) documents: Documents,
+}
+
+impl LookedUp {
+    /// Adds the results for calls that arrived later.
+    pub(in super::super) fn absorb(&mut self, other: Self) {
+        self.known.firsts.extend(other.known.firsts);
+        self.refusals.absorb(other.refusals);
+        self.documents.absorb(other.documents);
+    }
+}
+
 impl KeyPrefetch {
-    /// First the admissions that claimed the keys. Then, only for keys met again, whether other content of
-    /// theirs is stored.
-    pub(super) fn prefetch(conn: &Conn, deliveries: &[Delivery<'_>]) -> Result<Self> {
-        let mut known = Self { firsts: HashMap::new(), same_content: HashMap::new() };
-        let (mut keys, mut repeated) = (HashSet::new(), HashSet::new());
-        for event in events(deliveries) {
-            if !keys.insert(event.key) {
-                repeated.insert(event.key);
-            }
-        }
-        if keys.is_empty() {
-            return Ok(known);
-        }
-        let expected: Vec<&[u8]> = keys.iter().map(|key| &key.as_bytes()[..]).collect();
-        for row in conn.query(sql!("firsts"), &[&expected])? {
+    fn load(&mut self, firsts: &[Row]) -> Result<()> {
+        for row in firsts {
             let first = PriorAdmission {
                 seq: row.seq("seq")?,
                 digest: Digest::from_bytes(row.bytes32("digest")?),
@@ -61,22 +115,23 @@ impl KeyPrefetch {
                 principal: Principal::new(&row.text("principal")?),
                 facts: Bytes::from(row.text("facts")?),
             };
-            known.firsts.insert(Key::from_bytes(row.bytes32("key")?), first);
+            self.firsts.insert(Key::from_bytes(row.bytes32("key")?), first);
         }
-        known.prefetch_same_content(conn, deliveries, &repeated)?;
-        Ok(known)
+        Ok(())
     }
 
-    fn prefetch_same_content(
+    /// Looks up, only for keys met again, whether other content of theirs is stored.
+    pub(super) fn prefetch_same_content(
         &mut self,
         conn: &Conn,
         deliveries: &[Delivery<'_>],
-        repeated: &HashSet<Key>,
     ) -> Result<()> {
-        for event in events(deliveries) {
+        let mut seen = HashSet::new();
+        for event in events(deliveries.iter().copied()) {
+            let is_repeated = !seen.insert(event.key);
             let differs = match self.firsts.get(&event.key) {
                 Some(first) => first.digest != event.digest,
-                None => repeated.contains(&event.key),
+                None => is_repeated,
             };
             if differs {
                 self.same_content.insert(ContentKey::of(event), None);
@@ -144,40 +199,10 @@ fn find_stored(conn: &Conn, contents: Vec<ContentKey>) -> Result<Vec<(ContentKey
     Ok(found)
 }
 
-/// Prefetches what refusals and projections need, in one round trip.
-pub(super) fn prefetch_rest(
-    conn: &Conn,
-    quota: RefusalQuota,
-    known: &KeyPrefetch,
-    deliveries: &[Delivery<'_>],
-) -> Result<(Refusals, Documents)> {
-    let refused = deliveries.iter().filter_map(|(entry, _)| match entry {
-        Entry::Refused(refused) => Some(refused),
-        Entry::Event(_) => None,
-    });
-    let mut refusals = Refusals::expecting(quota, refused);
-    let mut documents = Documents::expecting(touched(known, deliveries));
-    let (mut queries, at) = (refusals.queries(), refusals.queries().len());
-    queries.extend(documents.queries());
-    if queries.is_empty() {
-        return Ok((refusals, documents));
-    }
-    let mut results = conn.query_all(&queries)?;
-    drop::<Vec<Query<'_>>>(queries);
-    let of_documents = results.split_off(at);
-    refusals.load(&results)?;
-    documents.load(&of_documents)?;
-    Ok((refusals, documents))
-}
-
-/// The documents that the events of the batch may change: those of events that are new or have other content
-/// than the first one.
-fn touched(known: &KeyPrefetch, deliveries: &[Delivery<'_>]) -> BTreeSet<EntityId> {
+/// The documents that the events may change. A copy changes none, but is known as one only later.
+fn touched<'e>(deliveries: impl Iterator<Item = Delivery<'e>>) -> BTreeSet<EntityId> {
     let mut touched = BTreeSet::new();
     for event in events(deliveries) {
-        if known.first(&event.key).is_some_and(|first| first.digest == event.digest) {
-            continue;
-        }
         for projection in &event.projections {
             // A panic here repeats when the projection is applied, where it is handled.
             touched.extend(catch_unwind(AssertUnwindSafe(|| projection.entity())).ok());
@@ -186,8 +211,8 @@ fn touched(known: &KeyPrefetch, deliveries: &[Delivery<'_>]) -> BTreeSet<EntityI
     touched
 }
 
-fn events<'e>(deliveries: &[Delivery<'e>]) -> impl Iterator<Item = &'e Event> {
-    deliveries.iter().filter_map(|(entry, _)| match *entry {
+fn events<'e>(deliveries: impl Iterator<Item = Delivery<'e>>) -> impl Iterator<Item = &'e Event> {
+    deliveries.filter_map(|(entry, _)| match entry {
         Entry::Event(event) => Some(event),
         Entry::Refused(_) => None,
     })

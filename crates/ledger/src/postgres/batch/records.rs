@@ -12,7 +12,7 @@ use crate::postgres::records::RecordTables;
 impl From<RecordApplyError<conn::Error>> for BatchError {
     fn from(error: RecordApplyError<conn::Error>) -> Self {
         match error {
-            RecordApplyError::Store(error) => Self::Server(error),
+            RecordApplyError::Store(error) => error.into(),
             RecordApplyError::Poisoned(fault) => Self::Poisoned(fault),
         }
     }

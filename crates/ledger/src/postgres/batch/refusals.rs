@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use admit_core::{Digest, RefusedSubmission, Seq, Verdict};
 use tokio_postgres::Row;
 
-use super::super::conn::{self, Columns, Conn, Query, Result, big};
+use super::super::conn::{self, Columns, Conn, OwnedParam, OwnedQuery, Result, big};
 use super::super::{nul_escape, sql};
 use super::Batch;
 use crate::common::write_command::facts_text;
@@ -84,14 +84,17 @@ impl Refusals {
     }
 
     /// The queries to send; none for a batch without refusals.
-    pub(super) fn queries(&self) -> Vec<Query<'_>> {
+    pub(super) fn queries(&self) -> Vec<OwnedQuery<'_>> {
         let LookupColumns { digests, doors, principals, codes } = &self.lookup;
         if digests.is_empty() {
             return Vec::new();
         }
         vec![
-            Query::new(sql!("refused_befores"), vec![digests, doors, principals, codes]),
-            Query::new(sql!("quotas"), vec![doors, principals]),
+            OwnedQuery::new(
+                sql!("refused_befores"),
+                vec![Box::new(digests), Box::new(doors), Box::new(principals), Box::new(codes)],
+            ),
+            OwnedQuery::new(sql!("quotas"), vec![Box::new(doors), Box::new(principals)]),
         ]
     }
 
@@ -123,11 +126,16 @@ impl Refusals {
         let mut one = Self::expecting(self.quota, std::iter::once(refused));
         let results = conn.query_all(&one.queries())?;
         one.load(&results)?;
-        self.before.extend(one.before);
-        for (producer, used) in one.used {
+        self.absorb(one);
+        Ok(())
+    }
+
+    /// Adds the refusals of another lookup.
+    pub(super) fn absorb(&mut self, other: Self) {
+        self.before.extend(other.before);
+        for (producer, used) in other.used {
             self.used.entry(producer).or_insert(used);
         }
-        Ok(())
     }
 
     /// Takes one refusal from the quota; returns `false` if it is used up.
@@ -142,8 +150,8 @@ impl Refusals {
         true
     }
 
-    /// Writes the quota usage.
-    pub(super) fn flush(&self, conn: &Conn) -> Result<()> {
+    /// The statement that writes the quota usage.
+    pub(super) fn writes(&self) -> Option<OwnedQuery<'_>> {
         let (mut doors, mut principals) = (Vec::new(), Vec::new());
         let (mut rows, mut bytes) = (Vec::new(), Vec::new());
         for ((door, principal), used) in self.used.iter().filter(|(_, used)| used.has_changed) {
@@ -152,10 +160,10 @@ impl Refusals {
             rows.push(big(used.rows));
             bytes.push(big(used.bytes));
         }
-        if !doors.is_empty() {
-            conn.execute(sql!("quotas_put"), &[&doors, &principals, &rows, &bytes])?;
-        }
-        Ok(())
+        let is_changed = !doors.is_empty();
+        let columns: Vec<OwnedParam<'_>> =
+            vec![Box::new(doors), Box::new(principals), Box::new(rows), Box::new(bytes)];
+        is_changed.then(|| OwnedQuery::new(sql!("quotas_put"), columns))
     }
 }
 

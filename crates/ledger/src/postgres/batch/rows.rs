@@ -1,9 +1,9 @@
-//! The rows of a batch, collected column by column and written in one round trip.
+//! The rows of a batch, collected column by column.
 
 use admit_core::{Code, Digest, Door, Event, Key, Millis, Principal, RefusedSubmission, Seq};
 use bytes::Bytes;
 
-use super::super::conn::{Conn, Param, Query, Result, big, big_opt};
+use super::super::conn::{OwnedParam, OwnedQuery, big, big_opt};
 use super::super::{nul_escape, sql};
 
 /// Maximum bytes of bodies in one statement, unless one alone is larger.
@@ -122,88 +122,67 @@ impl BatchRows {
         self.claims.len()
     }
 
-    /// Writes the rows, and `more` after them, in one round trip. Returns how many keys were free.
-    pub(super) fn flush(&mut self, conn: &Conn, epoch: u64, more: Vec<Query<'_>>) -> Result<usize> {
+    /// The statements that write the rows.
+    pub(super) fn writes(&mut self, epoch: u64) -> Vec<OwnedQuery<'_>> {
         // Neighbours in the index are inserted together.
         self.claims.sort_unstable();
-        let keys: Vec<&[u8]> = self.claims.iter().map(|(key, _)| &key.as_bytes()[..]).collect();
-        let places: Vec<i64> = self.claims.iter().map(|(_, seq)| *seq).collect();
-        let admissions = AdmissionColumns::of(&self.admissions);
-        let bodies = chunks(&self.bodies);
-        let epoch = big(epoch);
-        let mut queries = Vec::new();
-        if !keys.is_empty() {
-            queries.push(Query::new(sql!("keys_claim"), vec![&keys, &places]));
+        let mut queries = Vec::with_capacity(4);
+        if !self.claims.is_empty() {
+            let keys: Vec<&[u8]> = self.claims.iter().map(|(key, _)| &key.as_bytes()[..]).collect();
+            let seqs: Vec<i64> = self.claims.iter().map(|(_, seq)| *seq).collect();
+            queries.push(OwnedQuery::new(sql!("keys_claim"), vec![Box::new(keys), Box::new(seqs)]));
         }
-        if !admissions.seqs.is_empty() {
-            queries.push(Query::new(sql!("insert_admissions"), admissions.params(&epoch)));
+        if !self.admissions.seqs.is_empty() {
+            queries.push(self.admissions.write(big(epoch)));
         }
-        for (seqs, bytes) in &bodies {
-            queries.push(Query::new(sql!("insert_bodies"), vec![seqs, bytes]));
+        for (seqs, bytes) in chunks(&self.bodies) {
+            queries.push(OwnedQuery::new(
+                sql!("insert_bodies"),
+                vec![Box::new(seqs), Box::new(bytes)],
+            ));
         }
-        let seen = &self.sightings;
-        if !seen.seqs.is_empty() {
-            let columns: Vec<Param<'_>> = vec![
-                &seen.seqs,
-                &seen.admissions,
-                &seen.received_ats,
-                &seen.attempts,
-                &seen.others,
+        let Sightings { seqs, admissions, received_ats, attempts, others } = &self.sightings;
+        if !seqs.is_empty() {
+            let columns: Vec<OwnedParam<'_>> = vec![
+                Box::new(seqs),
+                Box::new(admissions),
+                Box::new(received_ats),
+                Box::new(attempts),
+                Box::new(others),
             ];
-            queries.push(Query::new(sql!("insert_sightings"), columns));
+            queries.push(OwnedQuery::new(sql!("insert_sightings"), columns));
         }
-        queries.extend(more);
-        if queries.is_empty() {
-            return Ok(0);
-        }
-        let counts = conn.execute_all(&queries)?;
-        let claimed = if keys.is_empty() { 0 } else { counts[0] };
-        Ok(usize::try_from(claimed).unwrap_or(usize::MAX))
+        queries
     }
 }
 
-/// The columns of `admission` as statement parameters.
-struct AdmissionColumns<'r> {
-    seqs: &'r Vec<i64>,
-    doors: Vec<&'r str>,
-    principals: Vec<String>,
-    verdicts: &'r Vec<&'static str>,
-    keys: Vec<Option<&'r [u8]>>,
-    digests: Vec<&'r [u8]>,
-    rows: &'r AdmissionArrays,
-}
-
-impl<'r> AdmissionColumns<'r> {
-    fn of(rows: &'r AdmissionArrays) -> Self {
-        let kept = |name: &Principal| nul_escape::escape(name.as_str()).into_owned();
-        Self {
-            seqs: &rows.seqs,
-            doors: rows.doors.iter().map(Door::as_str).collect(),
-            principals: rows.principals.iter().map(kept).collect(),
-            verdicts: &rows.verdicts,
-            keys: rows.keys.iter().map(|key| key.as_ref().map(|key| &key.as_bytes()[..])).collect(),
-            digests: rows.digests.iter().map(|digest| &digest.as_bytes()[..]).collect(),
-            rows,
-        }
-    }
-
-    fn params<'p>(&'p self, epoch: &'p i64) -> Vec<Param<'p>> {
-        vec![
-            epoch,
-            self.seqs,
-            &self.doors,
-            &self.principals,
-            self.verdicts,
-            &self.keys,
-            &self.digests,
-            &self.rows.received_ats,
-            &self.rows.attempts,
-            &self.rows.firsts,
-            &self.rows.codes,
-            &self.rows.messages,
-            &self.rows.facts,
-            &self.rows.happened_ats,
-        ]
+impl AdmissionArrays {
+    /// The statement that writes the rows of `epoch`.
+    fn write(&self, epoch: i64) -> OwnedQuery<'_> {
+        let doors: Vec<&str> = self.doors.iter().map(Door::as_str).collect();
+        let escaped = |name: &Principal| nul_escape::escape(name.as_str()).into_owned();
+        let principals: Vec<String> = self.principals.iter().map(escaped).collect();
+        let keys: Vec<Option<&[u8]>> =
+            self.keys.iter().map(|key| key.as_ref().map(|key| &key.as_bytes()[..])).collect();
+        let digests: Vec<&[u8]> =
+            self.digests.iter().map(|digest| &digest.as_bytes()[..]).collect();
+        let columns: Vec<OwnedParam<'_>> = vec![
+            Box::new(epoch),
+            Box::new(&self.seqs),
+            Box::new(doors),
+            Box::new(principals),
+            Box::new(&self.verdicts),
+            Box::new(keys),
+            Box::new(digests),
+            Box::new(&self.received_ats),
+            Box::new(&self.attempts),
+            Box::new(&self.firsts),
+            Box::new(&self.codes),
+            Box::new(&self.messages),
+            Box::new(&self.facts),
+            Box::new(&self.happened_ats),
+        ];
+        OwnedQuery::new(sql!("insert_admissions"), columns)
     }
 }
 

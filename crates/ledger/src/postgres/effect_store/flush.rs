@@ -1,4 +1,4 @@
-//! Writes the changes of effects, documents and runs in one round trip.
+//! Statements that write the changes of effects, documents and runs.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -6,27 +6,34 @@ use std::collections::HashMap;
 use admit_core::effect::EffectState;
 use admit_core::{Seq, StoredDocument};
 
-use super::super::conn::{Query, Result, big, big_opt};
+use super::super::conn::{OwnedParam, OwnedQuery, Result, big, big_opt};
 use super::super::{nul_escape, sql};
 use super::{ChangedEffect, Changes, PendingHistoryLine, PgEffectStore};
 use crate::rules::{RunDeltas, evidence_text};
 
 type Text<'a> = Cow<'a, str>;
 
-/// Escapes a stored value.
-fn kept<'a>((name, value): (&'a str, u64)) -> (Text<'a>, i64) {
-    (nul_escape::escape(name), big(value))
-}
-
 impl PgEffectStore<'_> {
     /// Writes everything in one round trip. Returns the number of the newest document.
     pub(in super::super) fn flush(&mut self) -> Result<u64> {
+        let writes = self.writes()?;
+        if !writes.is_empty() {
+            self.conn.execute_all(&writes)?;
+        }
+        Ok(self.changes.last_issued)
+    }
+
+    /// Number of the newest document.
+    pub(in super::super) fn last_issued(&self) -> u64 {
+        self.changes.last_issued
+    }
+
+    /// The statements that write everything.
+    pub(in super::super) fn writes(&self) -> Result<Vec<OwnedQuery<'_>>> {
         self.check()?;
         let Changes {
             issued_before, last_issued, effects, lines, documents, runs, counters, ..
         } = &self.changes;
-        let raised: Vec<(Text<'_>, i64)> = counters.raised().map(kept).collect();
-        let added: Vec<(Text<'_>, i64)> = counters.added().map(kept).collect();
         let (epoch, newest) = (big(self.epoch), big(*last_issued));
         let (new_effects, changed): (Vec<_>, Vec<_>) =
             effects.values().partition(|changed| changed.is_new);
@@ -36,7 +43,7 @@ impl PgEffectStore<'_> {
         let new = IssuedRows::of(documents.values().filter(|filed| filed.n > *issued_before));
         let old = StandingRows::of(documents.values().filter(|filed| filed.n <= *issued_before));
         let runs = RunRows::of(runs);
-        let mut queries = Vec::with_capacity(7);
+        let mut queries = Vec::new();
         if !new_effects.seq.is_empty() {
             queries.push(new_effects.query(sql!("effect_put_many")));
         }
@@ -44,11 +51,12 @@ impl PgEffectStore<'_> {
             queries.push(changed.query(sql!("effect_turn_many")));
         }
         if !lines.seq.is_empty() {
-            queries.push(lines.query(&epoch));
+            queries.push(lines.query(epoch));
         }
         if !new.n.is_empty() {
-            queries.push(new.query(&epoch));
-            queries.push(Query::new(sql!("gate_issued"), vec![&epoch, &newest]));
+            queries.push(new.query(epoch));
+            let issued: Vec<OwnedParam<'_>> = vec![Box::new(epoch), Box::new(newest)];
+            queries.push(OwnedQuery::new(sql!("gate_issued"), issued));
         }
         if !old.n.is_empty() {
             queries.push(old.query());
@@ -56,16 +64,15 @@ impl PgEffectStore<'_> {
         if !runs.run.is_empty() {
             queries.push(runs.query());
         }
-        queries
-            .extend(raised.iter().map(|(name, to)| Query::new(sql!("meta_max"), vec![name, to])));
-        queries.extend(
-            added.iter().map(|(name, more)| Query::new(sql!("meta_add"), vec![name, more])),
-        );
-        if !queries.is_empty() {
-            self.conn.execute_all(&queries)?;
-        }
-        Ok(*last_issued)
+        queries.extend(counters.raised().map(|counter| counted(sql!(shared "meta_max"), counter)));
+        queries.extend(counters.added().map(|counter| counted(sql!(shared "meta_add"), counter)));
+        Ok(queries)
     }
+}
+
+/// A statement about a stored value.
+fn counted<'a>(sql: &'static str, (name, value): (&'a str, u64)) -> OwnedQuery<'a> {
+    OwnedQuery::new(sql, vec![Box::new(nul_escape::escape(name)), Box::new(big(value))])
 }
 
 #[derive(Default)]
@@ -104,20 +111,20 @@ impl<'a> EffectRows<'a> {
         rows
     }
 
-    fn query(&'a self, sql: &'a str) -> Query<'a> {
-        Query::new(
+    fn query(self, sql: &'static str) -> OwnedQuery<'a> {
+        OwnedQuery::new(
             sql,
             vec![
-                &self.seq,
-                &self.kind,
-                &self.plan,
-                &self.state,
-                &self.attempt,
-                &self.epoch,
-                &self.evidence,
-                &self.reply_status,
-                &self.reply,
-                &self.changed_at,
+                Box::new(self.seq),
+                Box::new(self.kind),
+                Box::new(self.plan),
+                Box::new(self.state),
+                Box::new(self.attempt),
+                Box::new(self.epoch),
+                Box::new(self.evidence),
+                Box::new(self.reply_status),
+                Box::new(self.reply),
+                Box::new(self.changed_at),
             ],
         )
     }
@@ -168,11 +175,21 @@ impl<'a> LineRows<'a> {
         rows
     }
 
-    fn query(&'a self, epoch: &'a i64) -> Query<'a> {
-        let Self { seq, nth, is_new, at, attempt, what, who, why, evidence } = self;
-        Query::new(
+    fn query(self, epoch: i64) -> OwnedQuery<'a> {
+        OwnedQuery::new(
             sql!("effect_note_many"),
-            vec![seq, nth, is_new, at, attempt, what, who, why, evidence, epoch],
+            vec![
+                Box::new(self.seq),
+                Box::new(self.nth),
+                Box::new(self.is_new),
+                Box::new(self.at),
+                Box::new(self.attempt),
+                Box::new(self.what),
+                Box::new(self.who),
+                Box::new(self.why),
+                Box::new(self.evidence),
+                Box::new(epoch),
+            ],
         )
     }
 }
@@ -220,31 +237,31 @@ impl<'a> IssuedRows<'a> {
         rows
     }
 
-    fn query(&'a self, epoch: &'a i64) -> Query<'a> {
-        let StandingRows { superseded_by, how, who, why, at, .. } = &self.standing;
-        Query::new(
+    fn query(self, epoch: i64) -> OwnedQuery<'a> {
+        let StandingRows { superseded_by, how, who, why, at, .. } = self.standing;
+        OwnedQuery::new(
             sql!("issued_put_many"),
             vec![
-                &self.n,
-                &self.kind,
-                &self.run,
-                &self.id,
-                &self.identity,
-                &self.decision,
-                &self.reason,
-                &self.seq,
-                &self.of,
-                &self.event_id,
-                &self.event_type,
-                &self.at,
-                &self.path,
-                &self.text,
-                superseded_by,
-                how,
-                who,
-                why,
-                at,
-                epoch,
+                Box::new(self.n),
+                Box::new(self.kind),
+                Box::new(self.run),
+                Box::new(self.id),
+                Box::new(self.identity),
+                Box::new(self.decision),
+                Box::new(self.reason),
+                Box::new(self.seq),
+                Box::new(self.of),
+                Box::new(self.event_id),
+                Box::new(self.event_type),
+                Box::new(self.at),
+                Box::new(self.path),
+                Box::new(self.text),
+                Box::new(superseded_by),
+                Box::new(how),
+                Box::new(who),
+                Box::new(why),
+                Box::new(at),
+                Box::new(epoch),
             ],
         )
     }
@@ -279,9 +296,16 @@ impl<'a> StandingRows<'a> {
         self.at.push(released.map(|released| released.at.0));
     }
 
-    fn query(&'a self) -> Query<'a> {
-        let Self { n, superseded_by, how, who, why, at } = self;
-        Query::new(sql!("issued_turn_many"), vec![n, superseded_by, how, who, why, at])
+    fn query(self) -> OwnedQuery<'a> {
+        let columns: Vec<OwnedParam<'a>> = vec![
+            Box::new(self.n),
+            Box::new(self.superseded_by),
+            Box::new(self.how),
+            Box::new(self.who),
+            Box::new(self.why),
+            Box::new(self.at),
+        ];
+        OwnedQuery::new(sql!("issued_turn_many"), columns)
     }
 }
 
@@ -317,20 +341,20 @@ impl<'a> RunRows<'a> {
         rows
     }
 
-    fn query(&'a self) -> Query<'a> {
-        Query::new(
+    fn query(self) -> OwnedQuery<'a> {
+        OwnedQuery::new(
             sql!("run_add_many"),
             vec![
-                &self.run,
-                &self.at,
-                &self.deliveries,
-                &self.in_flight,
-                &self.ambiguous,
-                &self.admit,
-                &self.duplicate,
-                &self.quarantine,
-                &self.superseded,
-                &self.released,
+                Box::new(self.run),
+                Box::new(self.at),
+                Box::new(self.deliveries),
+                Box::new(self.in_flight),
+                Box::new(self.ambiguous),
+                Box::new(self.admit),
+                Box::new(self.duplicate),
+                Box::new(self.quarantine),
+                Box::new(self.superseded),
+                Box::new(self.released),
             ],
         )
     }

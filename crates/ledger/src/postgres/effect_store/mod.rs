@@ -21,11 +21,13 @@ use admit_core::{
 };
 use bytes::Bytes;
 
-use super::conn::{Conn, Error, Result};
-use super::write_op::Tx;
+use super::conn::{Conn, Error, Result, big};
+use super::sql;
+use crate::db::Transaction;
 use crate::rules::{
     Counters, DocumentSubject, HistoryLine, OpenQuarantine, RunDeltas, evidence_text,
 };
+use crate::tables::effect::{EffectDb, NeededRows};
 use prefetch::EffectPrefetch;
 
 pub(super) use prefetch::PrefetchRequest;
@@ -50,7 +52,7 @@ impl Name {
 }
 
 /// The effect store of one transaction.
-pub(super) struct PgEffectStore<'c> {
+pub(crate) struct PgEffectStore<'c> {
     conn: &'c Conn,
     epoch: u64,
     /// All epochs of this process.
@@ -114,6 +116,34 @@ impl Changes {
     }
 }
 
+impl EffectDb for Conn {
+    type Store<'t> = PgEffectStore<'t>;
+
+    fn decide<'t, T>(
+        tx: &Transaction<'t, Self>,
+        rows: NeededRows,
+        decision: impl Fn(&mut PgEffectStore<'t>) -> Result<T>,
+    ) -> Result<T> {
+        let mut store = PgEffectStore::new(tx.db, tx.epoch, tx.last_issued.get());
+        store.own = tx.own_epochs;
+        let NeededRows { seqs, facts, effects, documents } = rows;
+        effects.iter().for_each(|effect| store.insert_effect(effect));
+        documents.into_iter().for_each(|document| store.insert_document(document));
+        store.fetch(PrefetchRequest { seqs, facts, runs: HashSet::new() })?;
+        let decided = store.decide(decision)?;
+        tx.last_issued.set(store.flush()?);
+        Ok(decided)
+    }
+
+    fn own_effects(&self, seqs: &[i64], epoch: u64) -> Result<()> {
+        self.execute(sql!("effect_own"), &[&seqs, &big(epoch)]).map(drop)
+    }
+
+    fn note_documented(&self, seqs: &[i64]) -> Result<()> {
+        self.execute(sql!("effect_documented"), &[&seqs]).map(drop)
+    }
+}
+
 impl<'c> PgEffectStore<'c> {
     /// A store for the gate of `epoch`, in a ledger whose newest document is `last_issued`.
     pub(super) fn new(conn: &'c Conn, epoch: u64, last_issued: u64) -> Self {
@@ -127,11 +157,6 @@ impl<'c> PgEffectStore<'c> {
             assumed: RefCell::default(),
             failed: Cell::new(None),
         }
-    }
-
-    /// A store for a write operation.
-    pub(super) fn of(tx: &Tx<'c>) -> Self {
-        Self { own: tx.own, ..Self::new(tx.conn, tx.epoch, tx.position.last_issued) }
     }
 
     /// Decides, and repeats the decision if an assumed id was not free.

@@ -7,8 +7,10 @@ use admit_core::{RunState, Seq, StoredDocument};
 use bytes::Bytes;
 
 use super::super::conn::{Columns, Conn, Query, Result, big};
-use super::super::{effects, issued, nul_escape, sql};
+use super::super::{nul_escape, sql};
 use super::{Name, PgEffectStore};
+use crate::tables::effect::stored_effect;
+use crate::tables::issued::stored_document;
 
 /// Rows that a decision will need, as far as known.
 #[derive(Default)]
@@ -74,11 +76,11 @@ impl EffectPrefetch {
         let mut next = || answers.next().unwrap_or_default();
         if !seqs.is_empty() {
             for row in next() {
-                let effect = effects::effect_row(&row)?;
+                let effect = stored_effect(&row)?;
                 self.effects.insert(effect.seq, Some(effect));
             }
             for row in next() {
-                let filed = issued::filed_row(&row)?;
+                let filed = stored_document(&row)?;
                 self.of.entry(filed.of.unwrap_or_default()).or_default().push(filed.n);
                 self.keep(filed);
             }
@@ -90,7 +92,7 @@ impl EffectPrefetch {
         }
         if !runs.is_empty() {
             for row in next() {
-                let state = issued::run_state(&row.text("state")?)?;
+                let state = crate::tables::run::parse_state(&row.text("state")?)?;
                 self.runs.insert(row.text("platform_run_id")?, Some(state));
             }
         }
@@ -125,7 +127,7 @@ impl EffectPrefetch {
         let kinds: Vec<&str> = names.iter().map(|name| name.kind.as_str()).collect();
         let found = conn.query(sql!("issued_find_many"), &[&ids, &runs, &kinds])?;
         for row in &found {
-            self.keep(issued::filed_row(row)?);
+            self.keep(stored_document(row)?);
         }
         for name in names {
             self.named.entry(name).or_default();

@@ -88,7 +88,15 @@ impl<'c> RecordingBatch for Probe<'_, 'c> {
         Ok(self.first.cloned())
     }
 
-    fn admit(&mut self, _: &Event) -> std::result::Result<(Verdict, Seq), ProbeError> {
+    fn same_content(&mut self, _: &Event) -> std::result::Result<Option<Seq>, ProbeError> {
+        Ok(None)
+    }
+
+    fn admit(
+        &mut self,
+        _: &Event,
+        _: Option<PriorAdmission>,
+    ) -> std::result::Result<(Verdict, Seq), ProbeError> {
         Ok((Verdict::Fresh { seq: NOWHERE }, NOWHERE))
     }
 

@@ -1,2 +1,3 @@
--- Removes the leases of entries that are finished or expired.
-DELETE FROM claim WHERE door = $1 AND seq = ANY($2);
+-- Places are finished, or gone.
+DELETE FROM claim c USING unnest($1::text[], $2::bigint[]) AS w(door, seq)
+WHERE c.door = w.door AND c.seq = w.seq;

@@ -1,3 +1,2 @@
--- Claims keys. Fewer rows than keys mean that another writer does not hold the lock.
-INSERT INTO key_index (key, seq) SELECT * FROM unnest($1::bytea[], $2::bigint[])
-ON CONFLICT (key) DO NOTHING;
+-- Claims keys. A key that is taken fails the transaction: something writes without the lock.
+INSERT INTO key_index (key, seq) SELECT * FROM unnest($1::bytea[], $2::bigint[]);

@@ -1,2 +1,2 @@
--- Deletes all their sightings.
-DELETE FROM sighting WHERE admission = ANY ($1::bigint[]) AND seq > $2;
+-- All their copies go.
+DELETE FROM sighting WHERE admission = ANY ($2::bigint[]) AND seq > $1;

@@ -11,7 +11,5 @@ SELECT h.admissions, h.sightings, h.last_seq, h.keys,
        (SELECT value FROM meta WHERE name = 'removed_keys') AS removed_keys,
        (SELECT value FROM meta WHERE name = 'trusted_at') AS trusted_at,
        (SELECT sum(rows)::bigint FROM refusal_quota) AS refusals,
-       (SELECT sum(bytes)::bigint FROM refusal_quota) AS refusal_bytes,
-       (SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_catalog.pg_class c
-        WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'r') AS bytes
+       (SELECT sum(bytes)::bigint FROM refusal_quota) AS refusal_bytes
 FROM head h;

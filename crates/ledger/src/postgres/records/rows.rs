@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use admit_core::entity::{Scalar, Table};
 
-use super::{Statement, StatementParams, kept_opt, param, queries, text as text_param, text_opt};
 use crate::common::records::{RowSet, SCHEMA_DRIFT};
-use crate::postgres::conn::{Conn, Error, Result, big};
+use crate::postgres::conn::{Conn, Error, Param, Query, Result, big};
+use crate::postgres::nul_escape::{escape, escape_owned};
 
 /// The text columns; all others are numeric, as in the migrations.
 const TEXTS: [&str; 13] = [
@@ -29,39 +29,71 @@ const TEXTS: [&str; 13] = [
     "data",
 ];
 
-/// The statement that writes rows, and their number; or why they cannot be written.
-pub(super) fn statement(set: &RowSet<'_>) -> std::result::Result<(Statement, u64), String> {
-    let rows = fitted(set)?;
-    let column = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].as_deref());
-        param(cells.map(kept_opt).collect::<Vec<Option<String>>>())
-    };
-    let mut params: StatementParams = (0..set.table.columns.len()).map(column).collect();
-    params.push(param(set.event.received_at.0));
-    params.push(text_opt(set.link.record_id.as_deref()));
-    params.push(param(big(set.event.seq.0)));
-    params.push(text_param(set.owner));
-    Ok((Statement::new(upsert(set.table), params), rows.len() as u64))
+/// The statement that writes rows.
+pub(super) struct RowsCall {
+    sql: String,
+    /// One array for each column.
+    columns: Vec<Vec<Option<String>>>,
+    count: u64,
+    captured_at: i64,
+    round_id: Option<String>,
+    event: i64,
+    owner: String,
+}
+
+impl RowsCall {
+    /// The statement, or why the rows cannot be written.
+    pub(super) fn of(set: &RowSet<'_>) -> std::result::Result<Self, String> {
+        let rows = fitted(set)?;
+        let count = rows.len() as u64;
+        let mut columns = vec![Vec::with_capacity(rows.len()); set.table.columns.len()];
+        for row in rows {
+            for (column, cell) in columns.iter_mut().zip(row) {
+                column.push(cell.map(escape_owned));
+            }
+        }
+        Ok(Self {
+            sql: upsert(set.table),
+            columns,
+            count,
+            captured_at: set.event.received_at.0,
+            round_id: set.link.record_id.clone().map(escape_owned),
+            event: big(set.event.seq.0),
+            owner: escape(set.owner).into_owned(),
+        })
+    }
+
+    /// The number of rows.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn query(&self) -> Query<'_> {
+        let mut params: Vec<Param<'_>> =
+            self.columns.iter().map(|column| -> Param<'_> { column }).collect();
+        params.extend([&self.captured_at as Param<'_>, &self.round_id, &self.event, &self.owner]);
+        Query::new(&self.sql, params)
+    }
 }
 
 /// Writes all rows or none; returns the reason if they were rejected.
 pub(super) fn put(conn: &Conn, set: &RowSet<'_>) -> Result<Option<String>> {
-    let (statement, count) = match statement(set) {
-        Ok(statement) => statement,
-        Err(reasons) => return Ok(Some(reasons)),
+    let call = match RowsCall::of(set) {
+        Ok(call) => call,
+        Err(reason) => return Ok(Some(reason)),
     };
     let done = conn.in_savepoint(|| {
-        let written: u64 = conn.execute_all(&queries(&[statement]))?.into_iter().sum();
+        let written: u64 = conn.execute_all(&[call.query()])?.into_iter().sum();
         // Fewer than were sent: a row of another owner has one of the keys. None of them is stored.
-        if written < count {
+        if written < call.count {
             return Err(Error::Unexpected(set.key_taken()));
         }
         Ok(())
     })?;
     match done {
         Ok(()) => Ok(None),
-        Err(Error::Unexpected(reasons)) => Ok(Some(reasons)),
-        Err(error) => drift(&error).map_or(Err(error), |reasons| Ok(Some(reasons))),
+        Err(Error::Unexpected(reason)) => Ok(Some(reason)),
+        Err(error) => drift(&error).map_or(Err(error), |reason| Ok(Some(reason))),
     }
 }
 

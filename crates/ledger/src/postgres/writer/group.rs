@@ -1,21 +1,23 @@
-//! One batch inside its transaction: begun, decided, written; everything but the commit.
+//! One batch inside its transaction: begun, decided, written and committed. That takes two round trips, unless
+//! calls join while the lock is waited for, or the batch has operations, records or documents of effects.
 
 use std::time::Instant;
 
 use admit_core::Fault;
 use tokio::sync::oneshot;
+use tokio_postgres::Row;
 
 use super::super::WriteCommand;
-use super::super::batch::{Batch, BatchError, Delivery};
+use super::super::batch::{Batch, BatchError, Delivery, LookedUp, Lookup};
 use super::super::commit_token::Token;
-use super::super::conn::{self, Conn};
+use super::super::conn::{self, CommitError, Conn, OwnedQuery};
 use super::super::fault;
 use super::super::head_lock::{self, Position, TransactionStart};
-use super::super::retention;
 use super::super::write_op::{ErasedWriteOp, Tx};
-use super::{PreparedBatch, Writer};
+use super::{PreparedBatch, WriteError, Writer};
 use crate::common::commit_batch::CommitBatch;
 use crate::common::write_command::{Outcomes, rejected};
+use crate::tables::retention;
 
 /// Why a batch is not written.
 enum GroupError {
@@ -23,6 +25,8 @@ enum GroupError {
     Poisoned { index: usize, fault: Fault },
     /// An operation was rejected for its content; with a savepoint each, the others can be written.
     Rejected(conn::Error),
+    /// COMMIT was sent and got no reply.
+    NoReply(PreparedBatch, conn::Error),
     /// The whole batch failed.
     All(BatchError),
 }
@@ -45,12 +49,12 @@ struct Savepoints {
 const POISONED_MAX: usize = 8;
 
 impl Writer {
-    /// Writes a batch into a transaction, leaving out what cannot be written.
+    /// Writes and commits a batch, leaving out what cannot be written.
     pub(super) fn write(
         &mut self,
         conn: &Conn,
         group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
-    ) -> Result<PreparedBatch, BatchError> {
+    ) -> Result<PreparedBatch, WriteError> {
         let mut poisoned: Vec<(usize, Fault)> = Vec::new();
         let (mut one_by_one, mut ops_alone) = (false, false);
         loop {
@@ -72,7 +76,10 @@ impl Writer {
                     tracing::error!(%error, "the database rejected a batch; retrying entry by entry");
                     one_by_one = true;
                 }
-                Err(GroupError::All(error)) => return Err(error),
+                Err(GroupError::All(error)) => return Err(WriteError::Before(error)),
+                Err(GroupError::NoReply(prepared, error)) => {
+                    return Err(WriteError::NoReply(prepared, error));
+                }
                 Ok(prepared) => return Ok(prepared),
             }
             self.lease.rolled_back();
@@ -89,20 +96,70 @@ impl Writer {
         savepoints: Savepoints,
         group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
     ) -> Result<PreparedBatch, GroupError> {
-        // Includes all waiting calls, and those that arrive while the lock is waited for.
         while group.next().is_some() {}
         let token = Token::draw()?;
-        let (epoch, before) = self.begin(conn, token)?;
-        while group.next().is_some() {}
+        let lookup = Lookup::of(self.quota, deliveries(group.commands()));
+        let (epoch, before, results) = self.begin(conn, token, lookup.queries())?;
+        let mut looked_up = lookup.load(results)?;
+        self.join_waiting(conn, group, &mut looked_up)?;
         let entries: usize = group.commands().iter().map(|command| command.entries().len()).sum();
         self.partitions.make_room(conn, before.last_seq.0 + 2 * entries as u64)?;
-        let recorded = match savepoints.entries {
-            false => self.record(conn, epoch, before, poisoned, group)?,
-            true => self.record_one_by_one(conn, epoch, before, group)?,
+        let (outcomes, batch, mut position) = match savepoints.entries {
+            true => {
+                let (outcomes, position) = self.record_one_by_one(conn, epoch, before, group)?;
+                (outcomes, None, position)
+            }
+            false => {
+                let (outcomes, batch) = record(conn, epoch, before, poisoned, group, looked_up)?;
+                (outcomes, batch, before)
+            }
         };
-        let (outcomes, mut position) = recorded;
+        let prepared = PreparedBatch { token, outcomes };
+        if group.ops().next().is_none() {
+            return commit(conn, batch, before, position, prepared);
+        }
+        // Operations read what the batch has written.
+        if let Some(batch) = batch {
+            position = batch.flush()?;
+        }
+        self.write_ops(conn, epoch, &mut position, savepoints, group)?;
+        commit(conn, None, before, position, prepared)
+    }
+
+    /// Lets calls join that arrived while the lock was waited for, if they are as many as the batch has: then
+    /// one more round trip is less than another commit.
+    fn join_waiting(
+        &self,
+        conn: &Conn,
+        group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
+        looked_up: &mut LookedUp,
+    ) -> conn::Result<()> {
+        let known = group.commands().len();
+        // The calls of the batch count as waiting too, until it is written.
+        if known == 0 || self.gauges.waiting() < 2 * known as u64 {
+            return Ok(());
+        }
+        while group.next().is_some() {}
+        if group.commands().len() == known {
+            return Ok(());
+        }
+        let late = Lookup::of(self.quota, deliveries(&group.commands()[known..]));
+        let results = conn.query_all(&late.queries())?;
+        looked_up.absorb(late.load(results)?);
+        Ok(())
+    }
+
+    /// Executes the write operations of the batch.
+    fn write_ops(
+        &self,
+        conn: &Conn,
+        epoch: u64,
+        position: &mut Position,
+        savepoints: Savepoints,
+        group: &mut CommitBatch<'_, Box<dyn ErasedWriteOp>>,
+    ) -> Result<(), GroupError> {
         let (own, may_recover_others) = (self.lease.own(), self.lease.may_recover_others(epoch));
-        let mut tx = Tx { conn, epoch, own: &own, may_recover_others, position: &mut position };
+        let mut tx = Tx { conn, epoch, own: &own, may_recover_others, position };
         for op in group.ops() {
             if savepoints.ops {
                 write_in_savepoint(&mut **op, &mut tx)?;
@@ -116,18 +173,21 @@ impl Writer {
                 Err(error) => return Err(error.into()),
             }
         }
-        if position != before {
-            head_lock::put(conn, &position)?;
-        }
-        Ok(PreparedBatch { token, outcomes })
+        Ok(())
     }
 
-    /// Begins the transaction: acquires the head lock, checks the lease and inserts the commit token.
-    fn begin(&mut self, conn: &Conn, token: Token) -> Result<(u64, Position), BatchError> {
+    /// Begins the transaction: acquires the head lock, checks the lease, inserts the commit token and runs the
+    /// lookups.
+    fn begin(
+        &mut self,
+        conn: &Conn,
+        token: Token,
+        lookups: Vec<OwnedQuery<'_>>,
+    ) -> Result<(u64, Position, Vec<Vec<Row>>), BatchError> {
         let began = Instant::now();
         let (epoch, renew) = (self.lease.epoch(), self.lease.renewal());
         let start = TransactionStart { epoch, token: token.as_bytes(), renew };
-        let locked = head_lock::begin(conn, &start)?;
+        let (locked, results) = head_lock::begin(conn, &start, lookups)?;
         if !locked.is_alive {
             if self.lease.is_taken(conn)? {
                 return Err(BatchError::Replaced);
@@ -135,7 +195,7 @@ impl Writer {
             if self.lease.bus_is_taken(conn)? {
                 return Err(BatchError::BusTaken);
             }
-            return Ok((self.lease.renew_epoch(conn, began)?, locked.position));
+            return Ok((self.lease.renew_epoch(conn, began)?, locked.position, results));
         }
         if renew.is_some() {
             self.lease.renews(began);
@@ -144,38 +204,7 @@ impl Writer {
                 self.horizon.forget_to(at);
             }
         }
-        Ok((epoch, locked.position))
-    }
-
-    /// Records the entries of the batch.
-    fn record(
-        &self,
-        conn: &Conn,
-        epoch: u64,
-        position: Position,
-        poisoned: &[(usize, Fault)],
-        group: &CommitBatch<'_, Box<dyn ErasedWriteOp>>,
-    ) -> Result<(Outcomes, Position), GroupError> {
-        let deliveries = deliveries(group);
-        if deliveries.is_empty() {
-            return Ok((Outcomes::new(), position));
-        }
-        let mut batch = Batch::prefetch(conn, epoch, self.quota, position, &deliveries)?;
-        let mut outcomes = Outcomes::with_capacity(deliveries.len());
-        for (index, (entry, issue)) in deliveries.into_iter().enumerate() {
-            if let Some((_, fault)) = poisoned.iter().find(|(at, _)| *at == index) {
-                outcomes.push_back(Err(fault.clone()));
-                continue;
-            }
-            match batch.record(entry, issue) {
-                Ok(written) => outcomes.push_back(Ok(written)),
-                Err(BatchError::Poisoned(fault)) => {
-                    return Err(GroupError::Poisoned { index, fault });
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok((outcomes, batch.flush()?))
+        Ok((epoch, locked.position, results))
     }
 
     /// Records entry by entry, slowly: what the database rejects fails alone.
@@ -187,10 +216,13 @@ impl Writer {
         group: &CommitBatch<'_, Box<dyn ErasedWriteOp>>,
     ) -> Result<(Outcomes, Position), GroupError> {
         let mut outcomes = Outcomes::new();
-        for delivery in deliveries(group) {
+        for delivery in deliveries(group.commands()) {
             let record = || {
                 let (entry, issue) = delivery;
-                let mut batch = Batch::prefetch(conn, epoch, self.quota, position, &[delivery])?;
+                let lookup = Lookup::of(self.quota, std::iter::once(delivery));
+                let results = conn.query_all(&lookup.queries())?;
+                let looked_up = lookup.load(results)?;
+                let mut batch = Batch::new(conn, epoch, position, looked_up, &[delivery])?;
                 let written = batch.record(entry, issue)?;
                 Ok((written, batch.flush()?))
             };
@@ -206,10 +238,63 @@ impl Writer {
     }
 }
 
-fn deliveries<'g>(group: &'g CommitBatch<'_, Box<dyn ErasedWriteOp>>) -> Vec<Delivery<'g>> {
-    let of =
-        |command: &'g WriteCommand| command.entries().iter().map(|entry| (entry, command.issue()));
-    group.commands().iter().flat_map(of).collect()
+/// Records the entries of the batch in memory.
+fn record<'c>(
+    conn: &'c Conn,
+    epoch: u64,
+    position: Position,
+    poisoned: &[(usize, Fault)],
+    group: &CommitBatch<'_, Box<dyn ErasedWriteOp>>,
+    looked_up: LookedUp,
+) -> Result<(Outcomes, Option<Batch<'c>>), GroupError> {
+    let deliveries: Vec<Delivery<'_>> = deliveries(group.commands()).collect();
+    if deliveries.is_empty() {
+        return Ok((Outcomes::new(), None));
+    }
+    let mut batch = Batch::new(conn, epoch, position, looked_up, &deliveries)?;
+    let mut outcomes = Outcomes::with_capacity(deliveries.len());
+    for (index, (entry, issue)) in deliveries.into_iter().enumerate() {
+        if let Some((_, fault)) = poisoned.iter().find(|(at, _)| *at == index) {
+            outcomes.push_back(Err(fault.clone()));
+            continue;
+        }
+        match batch.record(entry, issue) {
+            Ok(written) => outcomes.push_back(Ok(written)),
+            Err(BatchError::Poisoned(fault)) => {
+                return Err(GroupError::Poisoned { index, fault });
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((outcomes, Some(batch)))
+}
+
+/// Writes the rest of a transaction and commits it, in one round trip.
+fn commit(
+    conn: &Conn,
+    mut batch: Option<Batch<'_>>,
+    before: Position,
+    position: Position,
+    prepared: PreparedBatch,
+) -> Result<PreparedBatch, GroupError> {
+    let (mut writes, position) = match &mut batch {
+        Some(batch) => batch.writes()?,
+        None => (Vec::new(), position),
+    };
+    if position != before {
+        writes.push(head_lock::put(&position));
+    }
+    match conn.commit(&writes) {
+        Ok(()) => Ok(prepared),
+        Err(CommitError::Before(error)) => Err(error.into()),
+        Err(CommitError::NoReply(error)) => Err(GroupError::NoReply(prepared, error)),
+    }
+}
+
+fn deliveries(commands: &[WriteCommand]) -> impl Iterator<Item = Delivery<'_>> + Clone {
+    commands
+        .iter()
+        .flat_map(|command| command.entries().iter().map(|entry| (entry, command.issue())))
 }
 
 /// Runs `work` in a savepoint. The inner error is its own, the outer one fails the batch.

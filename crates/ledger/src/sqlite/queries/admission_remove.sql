@@ -1,2 +1,2 @@
--- Deletes an admission with its facts.
-DELETE FROM admission WHERE seq = ?1 RETURNING door;
+-- An admission goes with its facts.
+DELETE FROM admission WHERE seq = ?1 RETURNING door, seq;

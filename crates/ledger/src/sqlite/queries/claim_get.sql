@@ -1,2 +1,2 @@
--- Lease holder of an entry, with expiry.
-SELECT lease, consumer, expires_at FROM claim WHERE door = ?1 AND seq = ?2;
+-- Who holds a place, and until when.
+SELECT seq, lease, consumer, expires_at FROM claim WHERE door = ?1 AND seq = ?2;

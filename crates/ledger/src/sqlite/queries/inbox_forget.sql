@@ -1,4 +1,3 @@
 -- Deletes the inbox row of a finished event whose body has expired.
 DELETE FROM event_inbox
-WHERE event_id = (SELECT json_extract(facts, '$.event_id') FROM admission WHERE seq = ?1)
-  AND NOT EXISTS (SELECT 1 FROM body WHERE seq = ?1);
+WHERE event_id = ?1 AND NOT EXISTS (SELECT 1 FROM body WHERE seq = ?2);

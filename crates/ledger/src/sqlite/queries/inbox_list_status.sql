@@ -1,5 +1,5 @@
--- Like inbox_list.sql, using the index of one status.
-SELECT i.rowid, i.event_id, i.status, i.received_at, i.last_updated_at, i.payload, a.principal
+-- As inbox_list.sql, over the index of one status.
+SELECT i.rowid AS place, i.event_id, i.status, i.received_at, i.last_updated_at, i.payload, a.principal
 FROM event_inbox i
 LEFT JOIN admission a ON a.seq = i.rowid AND a.door = 'skyra'
   AND json_extract(a.facts, '$.event_id') = i.event_id

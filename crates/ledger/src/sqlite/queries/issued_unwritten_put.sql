@@ -1,2 +1,2 @@
--- Records whether the file of a document is missing.
-UPDATE issued SET is_unwritten = ?2 WHERE n = ?1 AND is_unwritten <> ?2;
+-- Whether the file of a document is missing.
+UPDATE issued SET is_unwritten = ?1 WHERE n = ?2 AND is_unwritten <> ?1;

@@ -3,5 +3,5 @@ SELECT * FROM receipt
 WHERE seq > ?4 AND seq <= ?6
   AND (?1 IS NULL OR door = ?1)
   AND (?2 IS NULL OR principal = ?2)
-  AND (?3 IS NULL OR instr(?3, ' ' || verdict || ' ') > 0)
+  AND (?3 IS NULL OR verdict IN (SELECT value FROM json_each(?3)))
 ORDER BY seq LIMIT ?5;

@@ -1,3 +1,4 @@
--- Publications in flight at earlier processes. Written so that the partial index is used.
+-- Publications that an earlier process had in flight.
 SELECT * FROM record_publication
-WHERE door = ?1 AND state <> 'done' AND state = 'in_flight' AND epoch <> ?2 ORDER BY n;
+WHERE door = ?1 AND state <> 'done' AND state = 'in_flight'
+  AND epoch <> (SELECT max(epoch) FROM gate) ORDER BY n LIMIT ?2;

@@ -1,4 +1,5 @@
--- Events per day (UTC) and source since a time, and how many of them are not linked.
-SELECT date(received_at / 1000, 'unixepoch'), source, count(*), sum(link_status <> 'linked_round_id')
+-- What came day by day (UTC) since a time, of each source, and what of it is not linked.
+SELECT date(received_at / 1000, 'unixepoch') AS day, source, count(*) AS events,
+       sum(link_status <> 'linked_round_id') AS unlinked
 FROM record_event WHERE door = ?1 AND received_at >= ?2
 GROUP BY 1, 2 ORDER BY 1, 2;

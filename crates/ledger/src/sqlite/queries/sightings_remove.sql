@@ -1,2 +1,2 @@
--- Deletes a slice of an admission's sightings, before the admission itself.
-DELETE FROM sighting WHERE seq IN (SELECT seq FROM sighting WHERE admission = ?1 LIMIT ?2);
+-- All its copies go.
+DELETE FROM sighting WHERE admission = ?2 AND seq > ?1;

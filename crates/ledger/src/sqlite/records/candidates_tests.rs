@@ -5,11 +5,15 @@ use admit_core::entity::{
     Confidence, EntityInput, LinkDiagnostics, LinkStatus, MatchBasis, NumberTrust, Policy,
     ProcessingState, ReplayRule, SourcePolicy,
 };
-use rusqlite::StatementStatus;
+use admit_core::entity::{Link, SourceEvent};
+use admit_core::{Millis, Seq};
+use rusqlite::{Connection, StatementStatus};
 
-use super::*;
 use crate::common::records::candidates::LoadedCandidates;
+use crate::common::records::{NewEvent, Tables as _, Write};
+use crate::db::Statement;
 use crate::sqlite::open;
+use crate::tables::record::{RecordTables, queries};
 
 const DOOR: &str = "rounds";
 const FILES: i64 = 10_000;
@@ -70,7 +74,9 @@ fn crowded(source: &str) -> (tempfile::TempDir, Connection) {
     let conn = open::recover(&folder.path().join("ledger.db")).unwrap();
     conn.execute_batch("BEGIN").unwrap();
     for n in 0..FILES {
-        RecordTables(&conn).insert(DOOR, &event(n + 1, source, 1_000_000 + n), &link()).unwrap();
+        let (event, link) = (event(n + 1, source, 1_000_000 + n), link());
+        let new = Write::Event(NewEvent::of(DOOR, &event, &link));
+        RecordTables::new(&conn).write(&[new], &[]).unwrap();
     }
     conn.execute_batch("COMMIT; ANALYZE").unwrap();
     (folder, conn)
@@ -82,7 +88,8 @@ fn in_a_crowd_only_the_nearest_are_read_on_each_side() {
     for at in [1_000_000, 1_005_000, 1_000_000 + FILES - 1] {
         let arrival = event(FILES + 1, "script", at);
         let rule = EntityInput { policy: policy().into(), event: arrival.clone() };
-        let near = LoadedCandidates::load(&mut RecordTables(&conn), DOOR, &rule, &arrival).unwrap();
+        let near =
+            LoadedCandidates::load(&mut RecordTables::new(&conn), DOOR, &rule, &arrival).unwrap();
         assert!(near.events.len() <= EVENTS_MAX, "{} rows at {at}", near.events.len());
         let half = i64::try_from(EVENTS_MAX / 2).unwrap();
         let times = near.events.iter().filter_map(|event| event.event_time);
@@ -92,7 +99,7 @@ fn in_a_crowd_only_the_nearest_are_read_on_each_side() {
     }
     let lonely = event(FILES + 1, "script", 9_000_000);
     let rule = EntityInput { policy: policy().into(), event: lonely.clone() };
-    let near = LoadedCandidates::load(&mut RecordTables(&conn), DOOR, &rule, &lonely).unwrap();
+    let near = LoadedCandidates::load(&mut RecordTables::new(&conn), DOOR, &rule, &lonely).unwrap();
     assert_eq!((near.events.len(), near.covered), (0, None));
     assert_eq!(near.far.len(), 1, "the event beyond the range is found all the same");
 }
@@ -103,19 +110,18 @@ fn reading_a_crowd_sorts_nothing_and_steps_over_nothing() {
     let (_folder, conn) = crowded("script");
     let half = i64::try_from(EVENTS_MAX / 2).unwrap();
     let (from, at, to) = (950_000, 1_005_000, 1_050_000);
-    let near = |query: &str, from: i64, to: i64| {
-        let mut statement = conn.prepare(query).unwrap();
+    let near = |query: &Statement, from: i64, to: i64| {
+        let mut statement = conn.prepare(query.sqlite()).unwrap();
         let found = statement.query_map((DOOR, "supply", from, to, half), |_| Ok(())).unwrap();
         assert_eq!(found.count(), EVENTS_MAX / 2);
         spent(&statement)
     };
-    let steps =
-        [near(queries::RECORD_NEAR_BEFORE, from, at), near(queries::RECORD_NEAR_AFTER, at + 1, to)];
+    let steps = [near(&queries::NEAR_BEFORE, from, at), near(&queries::NEAR_AFTER, at + 1, to)];
     for steps in steps {
         assert!(steps < 40 * EVENTS_MAX, "{steps} steps for {EVENTS_MAX} rows");
     }
-    for query in [queries::RECORD_FAR_BEFORE, queries::RECORD_FAR_AFTER] {
-        let mut statement = conn.prepare(query).unwrap();
+    for query in [&queries::FAR_BEFORE, &queries::FAR_AFTER] {
+        let mut statement = conn.prepare(query.sqlite()).unwrap();
         let found = statement.query_map((DOOR, "supply", 1, "file", at), |_| Ok(())).unwrap();
         assert_eq!(found.count(), 0);
         assert!(spent(&statement) < 100, "{} steps to find nothing", spent(&statement));

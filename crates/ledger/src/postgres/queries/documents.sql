@@ -1,4 +1,0 @@
--- Documents of one kind whose entity starts with $2 (and ends before $3), after $4, by entity.
-SELECT entity, text FROM document
-WHERE projection = $1 AND entity >= $2 AND ($3::text IS NULL OR entity < $3) AND entity > $4
-ORDER BY entity LIMIT $5;

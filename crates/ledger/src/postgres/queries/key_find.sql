@@ -1,2 +1,0 @@
--- The seq that claimed this key.
-SELECT seq FROM key_index WHERE key = $1;

@@ -1,0 +1,3 @@
+-- One single value that only grows.
+INSERT INTO meta (name, value) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE excluded.value > meta.value;

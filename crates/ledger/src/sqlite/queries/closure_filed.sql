@@ -1,2 +1,0 @@
--- Marks the file of a closure as written.
-UPDATE run_closure SET is_filed = 1 WHERE platform_run_id = ?1;

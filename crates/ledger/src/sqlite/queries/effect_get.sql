@@ -1,2 +1,0 @@
--- One effect.
-SELECT * FROM effect WHERE seq = ?1;

@@ -1,2 +1,0 @@
--- History of one effect.
-SELECT * FROM effect_history WHERE seq = ?1 ORDER BY n;

@@ -1,2 +1,0 @@
--- Reads a single value.
-SELECT value FROM meta WHERE name = ?1;

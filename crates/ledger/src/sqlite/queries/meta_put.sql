@@ -1,3 +1,0 @@
--- Sets a single value.
-INSERT INTO meta (name, value) VALUES (?1, ?2)
-ON CONFLICT (name) DO UPDATE SET value = excluded.value;

@@ -1,2 +1,0 @@
--- Removes a single value.
-DELETE FROM meta WHERE name = ?1;

@@ -1,2 +1,0 @@
--- One publication.
-SELECT * FROM record_publication WHERE n = ?1;

@@ -1,2 +1,0 @@
--- The receipt of one seq.
-SELECT * FROM receipt WHERE seq = ?1;

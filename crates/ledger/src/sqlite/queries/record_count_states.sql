@@ -1,2 +1,0 @@
--- Number of records per state.
-SELECT state, count(*) FROM record WHERE door = ?1 GROUP BY state ORDER BY state;

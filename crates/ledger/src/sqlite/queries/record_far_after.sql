@@ -1,4 +1,0 @@
--- The nearest event after a time with this group, number and source.
-SELECT event_time, head FROM record_event
-WHERE door = ?1 AND grp = ?2 AND number = ?3 AND source = ?4 AND event_time > ?5
-ORDER BY event_time LIMIT 1;

@@ -1,4 +1,0 @@
--- Events up to a time without a group but with a hard key.
-SELECT seq, head, link, seen_at, drift FROM record_event
-WHERE door = ?1 AND grp = '' AND event_time BETWEEN ?2 AND ?3 AND hard_key IS NOT NULL
-ORDER BY event_time DESC, seq DESC LIMIT ?4;

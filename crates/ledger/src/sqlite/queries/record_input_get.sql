@@ -1,2 +1,0 @@
--- The fields of an event.
-SELECT fields FROM record_told WHERE seq = ?1;

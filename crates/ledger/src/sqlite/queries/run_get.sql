@@ -1,2 +1,0 @@
--- One run.
-SELECT * FROM run WHERE platform_run_id = ?1;

@@ -1,2 +1,0 @@
--- A sighting with its admission.
-SELECT admission, received_at, attempt, other FROM sighting WHERE seq = ?1;

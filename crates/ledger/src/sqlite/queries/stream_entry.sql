@@ -1,4 +1,0 @@
--- One entry of a stream, with the columns of stream.sql.
-SELECT a.seq, a.key, a.verdict, a.principal, a.received_at, a.facts, b.bytes
-FROM admission a LEFT JOIN body b ON b.seq = a.seq
-WHERE a.seq = ?1;

@@ -1,2 +1,0 @@
--- The events of a record.
-SELECT seq FROM record_event WHERE record_id = ?1 ORDER BY seq;
