@@ -1,5 +1,7 @@
 // Requests and replies of the doors: freezes events and classifies replies. No input or output.
 
+import { randomUUID } from 'node:crypto'
+
 export const RETRY_AFTER_MAX = 600
 
 const KEY = /^[!#-[\]-~]{1,255}$/
@@ -12,7 +14,7 @@ const NOT_OF_THE_EVENT = new Set(['unauthorized', 'forbidden', 'not_found', 'met
 export class Invalid extends Error {}
 
 export function newId() {
-  return globalThis.crypto.randomUUID().replaceAll('-', '')
+  return randomUUID().replaceAll('-', '')
 }
 
 export function freezeEvent(data, { stream = 'default', key, contentType, occurredAt } = {}) {
