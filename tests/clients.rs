@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use crate::support::gate::{self, Gate};
 use crate::support::machine::{has, skip, text};
 use crate::support::pages::{blocks, root};
-use crate::support::sql;
+use crate::support::{sql, strace};
 
 /// How a client is tested.
-struct Client {
+struct ClientSuite {
     /// Folder below `clients`.
     folder: &'static str,
     /// Programs that must be installed.
@@ -21,7 +21,7 @@ struct Client {
     driver: &'static [&'static str],
 }
 
-const PYTHON: Client = Client {
+const PYTHON: ClientSuite = ClientSuite {
     folder: "python",
     programs: &[],
     unit_tests: &["python3", "-B", "-m", "unittest", "discover", "-s", "tests"],
@@ -29,7 +29,7 @@ const PYTHON: Client = Client {
     driver: &["python3", "-B", "conformance_driver.py"],
 };
 
-const JAVASCRIPT: Client = Client {
+const JAVASCRIPT: ClientSuite = ClientSuite {
     folder: "javascript",
     programs: &["node"],
     unit_tests: &["node", "--test", "test/wire.test.js"],
@@ -37,7 +37,7 @@ const JAVASCRIPT: Client = Client {
     driver: &["node", "conformance-driver.js"],
 };
 
-const GO: Client = Client {
+const GO: ClientSuite = ClientSuite {
     folder: "go",
     programs: &["go"],
     unit_tests: &["go", "test", "-count=1", "./..."],
@@ -45,7 +45,7 @@ const GO: Client = Client {
     driver: &["conformance-driver"],
 };
 
-const PHP: Client = Client {
+const PHP: ClientSuite = ClientSuite {
     folder: "php",
     programs: &["php"],
     unit_tests: &["php", "tests/run.php"],
@@ -53,7 +53,7 @@ const PHP: Client = Client {
     driver: &["php", "conformance_driver.php"],
 };
 
-impl Client {
+impl ClientSuite {
     fn path(&self) -> PathBuf {
         root().join("clients").join(self.folder)
     }
@@ -106,6 +106,14 @@ impl Client {
         }
     }
 
+    fn syncs_before_emit_returns(&self) {
+        if strace::is_available()
+            && let Some(printed) = self.kit("synced.py")
+        {
+            assert_eq!(printed.trim(), "ok");
+        }
+    }
+
     fn works_with_the_real_gate(&self) {
         if sql::skip_on_postgres() {
             return;
@@ -136,7 +144,12 @@ fn example(language: &str, gate: &Gate) -> String {
 }
 
 /// Runs an example with `words`, in a folder of its own; it must print that its event is accepted.
-fn is_accepted(client: &Client, language: &str, words: &[&str], change: impl Fn(String) -> String) {
+fn is_accepted(
+    client: &ClientSuite,
+    language: &str,
+    words: &[&str],
+    change: impl Fn(String) -> String,
+) {
     if !client.can_run() {
         return;
     }
@@ -158,6 +171,11 @@ fn the_python_client_passes_its_unit_tests() {
 #[test]
 fn the_python_client_conforms_to_the_specification() {
     PYTHON.conforms();
+}
+
+#[test]
+fn the_python_client_syncs_an_event_before_emit_returns() {
+    PYTHON.syncs_before_emit_returns();
 }
 
 #[test]
@@ -183,6 +201,11 @@ fn the_javascript_client_conforms_to_the_specification() {
 }
 
 #[test]
+fn the_javascript_client_syncs_an_event_before_emit_returns() {
+    JAVASCRIPT.syncs_before_emit_returns();
+}
+
+#[test]
 fn the_javascript_client_works_with_the_real_gate() {
     JAVASCRIPT.works_with_the_real_gate();
 }
@@ -191,7 +214,9 @@ fn the_javascript_client_works_with_the_real_gate() {
 fn the_javascript_example_of_the_page_sends_an_event() {
     let source = JAVASCRIPT.path().join("src/index.js");
     let package = format!("'{}'", text(&source));
-    is_accepted(&JAVASCRIPT, "js", &["node"], |example| example.replace("'admit-client'", &package));
+    is_accepted(&JAVASCRIPT, "js", &["node"], |example| {
+        example.replace("'admit-client'", &package)
+    });
 }
 
 #[test]
@@ -202,6 +227,11 @@ fn the_go_client_passes_its_unit_tests() {
 #[test]
 fn the_go_client_conforms_to_the_specification() {
     GO.conforms();
+}
+
+#[test]
+fn the_go_client_syncs_an_event_before_emit_returns() {
+    GO.syncs_before_emit_returns();
 }
 
 #[test]

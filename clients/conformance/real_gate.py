@@ -211,6 +211,20 @@ def principals(command, gate):
     stranger.driver.kill()
 
 
+def retention(command, gate):
+    """A gate that removes keys after an hour refuses what a client with the same horizon does not send."""
+    old = {"n": 1, "at": "2020-01-01T00:00:00Z"}
+    program = Program(command, gate.url)
+    expect(program.outcome(old, key="old"), outcome="rejected", code="outside_horizon")
+    program.driver.end()
+    careful = Program(command, gate.url, horizon=1800)
+    emitted = careful.driver.call("emit", door="events", stream="default", key="new", data=old, occurred_at=1577836800)
+    assert careful.flush() == 0
+    expect(careful.driver.call("wait", id=emitted["id"], seconds=0), outcome="pending", expired=True)
+    careful.driver.end()
+    assert gate.keys() == []
+
+
 def main(arguments):
     command = arguments[arguments.index("--") + 1:]
     hello = Driver(command)
@@ -228,13 +242,17 @@ def main(arguments):
                 crash_of_the_producer(command, gate, Path(folder) / "a.outbox")
         finally:
             gate.kill()
-    config = "".join(f'[[principals]]\nname = "{role}r"\nkeys = ["{key}"]\nrole = "{role}"\n' for role, key in KEYS.items())
-    with tempfile.TemporaryDirectory() as folder:
-        gate = Gate(folder, config)
-        try:
-            principals(command, gate)
-        finally:
-            gate.kill()
+    with_principals = "".join(
+        f'[[principals]]\nname = "{role}r"\nkeys = ["{key}"]\nrole = "{role}"\n' for role, key in KEYS.items()
+    )
+    with_retention = '[ledger]\nretain = "1h"\nclock_gap_max = "30m"\n[[doors.events]]\nname = "default"\ntime_field = "at"\n'
+    for config, check in ((with_principals, principals), (with_retention, retention)):
+        with tempfile.TemporaryDirectory() as folder:
+            gate = Gate(folder, config)
+            try:
+                check(command, gate)
+            finally:
+                gate.kill()
     print("ok")
 
 
