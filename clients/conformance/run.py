@@ -79,7 +79,7 @@ class Run:
         assert answer == {"pending": pending}, f"{step}: {answer}"
 
     def do_close(self, step, pending):
-        answer = self.driver.call("close", seconds=WAIT_SECONDS)
+        answer = self.driver.call("close", seconds=step.get("seconds", WAIT_SECONDS))
         assert answer == {"pending": pending}, f"{step}: {answer}"
 
     def do_open(self, step, _):

@@ -90,7 +90,7 @@ func (e *Emission) Outcome() Outcome {
 	return e.outcome
 }
 
-// Wait returns the outcome, pending when the context ends first or the event expired.
+// Wait returns the outcome, pending when the context ends first, the event expired or the client is closed.
 func (e *Emission) Wait(ctx context.Context) Outcome {
 	select {
 	case <-e.over:
@@ -219,9 +219,9 @@ func (c *Client) Discard(id string) error {
 // Flush waits until no event is queued or in flight, or the context ends; it returns how many are.
 func (c *Client) Flush(ctx context.Context) int {
 	c.lock.Lock()
-	if c.unfinished() == 0 {
+	if left := c.unfinished(); left == 0 || c.isClosed {
 		c.lock.Unlock()
-		return 0
+		return left
 	}
 	idle := make(chan struct{})
 	c.idle = append(c.idle, idle)
@@ -249,6 +249,11 @@ func (c *Client) Close(ctx context.Context) (int, error) {
 	c.workers.Wait()
 	c.lock.Lock()
 	defer c.lock.Unlock()
+	for _, emission := range c.kept {
+		if !emission.outcome.isOver() {
+			close(emission.over)
+		}
+	}
 	if c.outbox != nil {
 		return c.unfinished(), c.outbox.close()
 	}

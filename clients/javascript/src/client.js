@@ -41,7 +41,7 @@ export class Emission {
     return this.event.key
   }
 
-  /** Resolves to the outcome; pending when the time is over or the event expired. */
+  /** Resolves to the outcome; pending when the time is over, the event expired or the client is closed. */
   async wait(seconds) {
     await atMost(this.settled, seconds)
     return this.outcome
@@ -133,7 +133,7 @@ class Client {
 
   /** Waits until no event is queued or in flight; resolves to how many are. */
   async flush(seconds) {
-    if (this.#unfinished() > 0) {
+    if (this.#unfinished() > 0 && !this.#isClosed) {
       let resolve
       const isIdle = new Promise((done) => {
         resolve = done
@@ -153,6 +153,7 @@ class Client {
     clearTimeout(this.#timer)
     while (this.#inFlight > 0 || this.#entering > 0) await new Promise((resolve) => this.#waiting.add(resolve))
     await this.#outbox?.close()
+    for (const emission of this.#kept.values()) emission.resolve()
     return this.#unfinished()
   }
 

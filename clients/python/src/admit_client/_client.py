@@ -28,9 +28,9 @@ class Full(Exception):
 class Emission:
     """An emitted event and what is known about it."""
 
-    def __init__(self, event: Frozen, changed: threading.Condition):
+    def __init__(self, event: Frozen, client: "Client"):
         self.event = event
-        self._changed = changed
+        self._client = client
         self._outcome: Outcome = Pending("not_sent")
         self._attempts = 0
 
@@ -47,12 +47,14 @@ class Emission:
         return self._outcome
 
     def wait(self, seconds: Optional[float] = None) -> Outcome:
-        """Returns the outcome; `Pending` when the time is over or the event expired."""
-        def is_over():
-            return not isinstance(self._outcome, Pending) or self._outcome.expired
+        """Returns the outcome; `Pending` when the time is over, the event expired or the client is closed."""
+        client = self._client
 
-        with self._changed:
-            self._changed.wait_for(is_over, seconds)
+        def is_over():
+            return not isinstance(self._outcome, Pending) or self._outcome.expired or client._closed
+
+        with client._changed:
+            client._changed.wait_for(is_over, seconds)
             return self._outcome
 
 
@@ -146,7 +148,7 @@ class Client:
     def flush(self, seconds: Optional[float] = None) -> int:
         """Waits until no event is queued or in flight; returns how many are."""
         with self._changed:
-            self._changed.wait_for(lambda: self._unfinished() == 0, seconds)
+            self._changed.wait_for(lambda: self._closed or self._unfinished() == 0, seconds)
             return self._unfinished()
 
     def close(self, seconds: float = 10.0) -> int:
@@ -178,7 +180,7 @@ class Client:
 
     def _recover(self) -> None:
         for event, rejected in list(self._outbox.live.values()) if self._outbox else []:
-            emission = Emission(event, self._changed)
+            emission = Emission(event, self)
             self._keep(emission)
             if rejected:
                 emission._outcome = rejected
@@ -198,7 +200,7 @@ class Client:
                 )
             if self._outbox:
                 self._outbox.put(event)
-            emission = Emission(event, self._changed)
+            emission = Emission(event, self)
             self._keep(emission)
             self._schedule(emission, 0.0)
             self._changed.notify_all()

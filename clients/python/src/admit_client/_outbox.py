@@ -12,6 +12,9 @@ from ._wire import Frozen, Rejected
 
 COMPACT_ABOVE = 1024 * 1024
 
+# Windows would translate line ends without O_BINARY.
+APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+
 
 class Damaged(Exception):
     """The outbox has a damaged record; nothing was removed."""
@@ -33,7 +36,7 @@ class Outbox:
             self._sizes: Dict[str, int] = {}
             self._broken: Optional[str] = None
             self._size = self._read()
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            self._file = os.open(path, APPEND, 0o600)
             os.ftruncate(self._file, self._size)
             os.fsync(self._file)
             _sync_folder(path)
@@ -140,7 +143,7 @@ class Outbox:
         """Writes what is left to a new file and renames it; a failure leaves the old one in use."""
         new = self.path + ".new"
         try:
-            file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+            file = os.open(new, APPEND | os.O_TRUNC, 0o600)
         except OSError:
             return
         try:
