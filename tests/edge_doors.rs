@@ -266,7 +266,7 @@ fn a_refused_event_is_listed_and_deleted_while_the_agent_runs() {
     let agent = agent_over(folder.path(), gate.address(), "websocket");
     let refused = |arguments: &[&str]| {
         let data = ["--data", edge.to_str().unwrap()];
-        let output = admit(&[&["edge", "refused"], arguments, &data].concat()).output().unwrap();
+        let output = admit([&["edge", "refused"], arguments, &data].concat()).output().unwrap();
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(text).unwrap())
     };

@@ -16,6 +16,7 @@ pub(crate) mod load;
 pub(crate) mod machine;
 pub(crate) mod pack;
 pub(crate) mod pages;
+pub(crate) mod prometheus;
 pub(crate) mod python;
 pub(crate) mod rounds;
 pub(crate) mod skyra;

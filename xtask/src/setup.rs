@@ -126,6 +126,18 @@ const NEEDS: &[RequiredTool] = &[
         used_by: "the tests that run the commands of the documentation",
         must_exist: false,
     },
+    RequiredTool {
+        sign: Sign::Program("promtool"),
+        package: "prometheus",
+        used_by: "the tests of the alert rules and the dashboard",
+        must_exist: false,
+    },
+    RequiredTool {
+        sign: Sign::Program("systemd-analyze"),
+        package: "systemd",
+        used_by: "the tests of the systemd units",
+        must_exist: false,
+    },
 ];
 
 /// Installs missing tools where possible, and reports the rest.

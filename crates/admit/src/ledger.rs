@@ -121,12 +121,12 @@ pub(crate) fn open_reader(
     Ok((Box::new(ledger), runtime))
 }
 
+/// A ledger without its unreadable rows, the runtime that reads it, and the cells that are not UTF-8.
+pub(crate) type ReadableRows = (Box<dyn LedgerReader>, Runtime, Vec<UnreadableCell>);
+
 /// Opens the ledger read-only without the rows that have a cell which is not UTF-8. Returns those cells;
 /// PostgreSQL stores none.
-pub(crate) fn open_readable_rows(
-    config: &Config,
-    base: &Path,
-) -> Result<(Box<dyn LedgerReader>, Runtime, Vec<UnreadableCell>), Failure> {
+pub(crate) fn open_readable_rows(config: &Config, base: &Path) -> Result<ReadableRows, Failure> {
     let (reader, runtime) = open_reader(config, base)?;
     if config.ledger.url.is_postgres() {
         return Ok((reader, runtime, Vec::new()));

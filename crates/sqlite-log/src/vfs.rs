@@ -398,7 +398,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes `bytes` to a new WAL at `path`, syncs it if asked to, and closes it.
+    /// Writes `bytes` to a new WAL at `path`, syncs it on request, and closes it.
     fn write_and_close(path: &std::path::Path, bytes: &[u8], is_synced: bool) {
         let vfs = register().unwrap();
         // SQLite passes names that are followed by more than one zero.

@@ -124,7 +124,7 @@ pub(crate) fn run(bench: &Bench, json: bool) -> Result<(), Failure> {
     let selected = |line: &str| bench.only.is_empty() || bench.only.iter().any(|o| o == line);
     let measured = match (bench.known, &bench.bus) {
         (Some(known), _) => {
-            let compared = Compared { known, has_unique_index: bench.unique_index };
+            let compared = KeyComparison { known, has_unique_index: bench.unique_index };
             measure_known(&workspace, &compared, seconds, &selected, &mut report)
         }
         (None, Some(url)) => measure_bus(bench, url, &workspace, seconds, &mut report),
@@ -329,12 +329,12 @@ fn fill(gate: &BenchGate, events: u64) -> Result<Figure, Failure> {
 }
 
 /// What `--known` compares.
-struct Compared {
+struct KeyComparison {
     known: u64,
     has_unique_index: bool,
 }
 
-impl Compared {
+impl KeyComparison {
     /// A ledger with as many keys in a unique index.
     fn open_unique<'w>(
         &self,
@@ -356,7 +356,7 @@ impl Compared {
 /// its first access.
 fn measure_known(
     workspace: &BenchWorkspace,
-    compared: &Compared,
+    compared: &KeyComparison,
     seconds: Duration,
     selected: &dyn Fn(&str) -> bool,
     report: &mut Report,

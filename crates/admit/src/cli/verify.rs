@@ -532,45 +532,7 @@ impl VerifyReport {
                 "disagreements": self.disagreements,
             }))?;
         } else {
-            print(&format!(
-                "{admissions} admissions ({recomputed} recomputed from their bodies), {sightings} \
-                 copies, {keys} keys and {documents} documents checked\n"
-            ))?;
-            if checked.inbox.rows > 0 {
-                print(&format!("{} checked\n", counted(checked.inbox.rows, "inbox row")))?;
-            }
-            if checked.records.events > 0 {
-                let RecordsChecked { records, links, .. } = checked.records;
-                print(&format!("{records} records and {links} links recomputed\n"))?;
-            }
-            if structure.indexes > 0 {
-                print(&format!("{} indexes checked\n", structure.indexes))?;
-            }
-            if let Some(why) = &structure.unchecked {
-                print(&format!("indexes not checked: {}\n", printable(why)))?;
-            }
-            for why in skipped {
-                print(&format!("not checked: {}\n", printable(why)))?;
-            }
-            if artifacts + messages > 0 {
-                print(&format!("{artifacts} artifacts and {messages} messages checked\n"))?;
-            }
-            if *other_messages > 0 {
-                print(&format!(
-                    "{other_messages} messages on the bus belong to no admission of this ledger\n"
-                ))?;
-            }
-            if *expired > 0 {
-                print(&format!(
-                    "{expired} admissions have a message that the retention of the bus removed\n"
-                ))?;
-            }
-            if *ambiguous > 0 {
-                print(&format!("{ambiguous} ambiguous: see admit reconcile\n"))?;
-            }
-            for (why, count) in not_recomputed {
-                print(&format!("not recomputed: {count} {why}\n"))?;
-            }
+            print_counts(checked)?;
         }
         match self.count {
             0 if self.as_json => Ok(()),
@@ -582,4 +544,51 @@ impl VerifyReport {
             count => Err(Failure::runtime(format!("{} found", counted(count, "disagreement")))),
         }
     }
+}
+
+/// Prints the counts as text for people.
+fn print_counts(checked: &VerifyCounts) -> Result<(), Failure> {
+    let VerifyCounts { structure, admissions, recomputed, not_recomputed, .. } = checked;
+    let VerifyCounts { sightings, keys, documents, stores, skipped, .. } = checked;
+    let StoreCounts { artifacts, messages, other_messages, expired, ambiguous } = stores;
+    print(&format!(
+        "{admissions} admissions ({recomputed} recomputed from their bodies), {sightings} \
+         copies, {keys} keys and {documents} documents checked\n"
+    ))?;
+    if checked.inbox.rows > 0 {
+        print(&format!("{} checked\n", counted(checked.inbox.rows, "inbox row")))?;
+    }
+    if checked.records.events > 0 {
+        let RecordsChecked { records, links, .. } = checked.records;
+        print(&format!("{records} records and {links} links recomputed\n"))?;
+    }
+    if structure.indexes > 0 {
+        print(&format!("{} indexes checked\n", structure.indexes))?;
+    }
+    if let Some(why) = &structure.unchecked {
+        print(&format!("indexes not checked: {}\n", printable(why)))?;
+    }
+    for why in skipped {
+        print(&format!("not checked: {}\n", printable(why)))?;
+    }
+    if artifacts + messages > 0 {
+        print(&format!("{artifacts} artifacts and {messages} messages checked\n"))?;
+    }
+    if *other_messages > 0 {
+        print(&format!(
+            "{other_messages} messages on the bus belong to no admission of this ledger\n"
+        ))?;
+    }
+    if *expired > 0 {
+        print(&format!(
+            "{expired} admissions have a message that the retention of the bus removed\n"
+        ))?;
+    }
+    if *ambiguous > 0 {
+        print(&format!("{ambiguous} ambiguous: see admit reconcile\n"))?;
+    }
+    for (why, count) in not_recomputed {
+        print(&format!("not recomputed: {count} {why}\n"))?;
+    }
+    Ok(())
 }

@@ -43,20 +43,7 @@ pub(super) async fn check_messages(
     let mut messages = BusMessages::new(&bus.source, topics)?;
     let keys = ClaimedKeys::read(ledger).await?;
     loop {
-        let mut batch = Vec::with_capacity(PAGE);
-        while batch.len() < PAGE
-            && let Some(record) = messages.next().await
-        {
-            counts.messages += 1;
-            match record {
-                Ok(record) => {
-                    let key = record.dedupe_key.as_ref();
-                    let seq = key.and_then(|key| keys.find(&names::key(&Door::new(DOOR), key)));
-                    batch.push((record, seq));
-                }
-                Err(message) => add_bus_disagreement(found, message),
-            }
-        }
+        let batch = next_batch(&mut messages, &keys, counts, found).await;
         if batch.is_empty() {
             break;
         }
@@ -70,7 +57,6 @@ pub(super) async fn check_messages(
         let bodies: Vec<_> =
             stream::iter(bodies.collect::<Vec<_>>()).buffered(READS_MAX).try_collect().await?;
         for ((record, seq), body) in batch.iter().zip(bodies) {
-            let at = &record.reference;
             let is_ours = match seq {
                 Some(seq) => {
                     check_message(&prefetch, record, (*seq, body), &mut seen, found).await?
@@ -80,9 +66,12 @@ pub(super) async fn check_messages(
                     None => false,
                 },
             };
-            if !is_ours && !bus.topics_without_events.contains(&at.topic) && messages.is_shared() {
+            if is_ours || bus.topics_without_events.contains(&record.reference.topic) {
+                continue;
+            }
+            if messages.is_shared() {
                 counts.other_messages += 1;
-            } else if !is_ours && !bus.topics_without_events.contains(&at.topic) {
+            } else {
                 add_bus_disagreement(found, unmatched_message(record));
             }
         }
@@ -104,6 +93,30 @@ pub(super) async fn check_messages(
             check_admission(effect, (&seen, &messages, documents), counts, found);
         }
     }
+}
+
+/// Reads the next messages, each with the admission of its key.
+async fn next_batch(
+    messages: &mut BusMessages<'_>,
+    keys: &ClaimedKeys,
+    counts: &mut StoreCounts,
+    found: &mut DisagreementSink<'_>,
+) -> Vec<(StoredMessage, Option<Seq>)> {
+    let mut batch = Vec::with_capacity(PAGE);
+    while batch.len() < PAGE
+        && let Some(record) = messages.next().await
+    {
+        counts.messages += 1;
+        match record {
+            Ok(record) => {
+                let key = record.dedupe_key.as_ref();
+                let seq = key.and_then(|key| keys.find(&names::key(&Door::new(DOOR), key)));
+                batch.push((record, seq));
+            }
+            Err(message) => add_bus_disagreement(found, message),
+        }
+    }
+    batch
 }
 
 /// Describes a message on the local bus that belongs to no admission.

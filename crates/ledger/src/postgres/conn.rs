@@ -89,12 +89,12 @@ impl<'a> OwnedQuery<'a> {
 }
 
 /// A statement of a pipeline.
-pub(super) trait Pipelined {
+pub(super) trait PipelinedQuery {
     fn sql(&self) -> &str;
     fn params(&self) -> Vec<Param<'_>>;
 }
 
-impl Pipelined for Query<'_> {
+impl PipelinedQuery for Query<'_> {
     fn sql(&self) -> &str {
         self.sql
     }
@@ -104,7 +104,7 @@ impl Pipelined for Query<'_> {
     }
 }
 
-impl Pipelined for OwnedQuery<'_> {
+impl PipelinedQuery for OwnedQuery<'_> {
     fn sql(&self) -> &str {
         self.sql
     }
@@ -267,10 +267,10 @@ impl Conn {
 
     /// Pipelines statements: one round trip. They are executed in order; returns the error of the first that
     /// fails.
-    pub(super) fn query_all(&self, queries: &[impl Pipelined]) -> Result<Vec<Vec<Row>>> {
+    pub(super) fn query_all(&self, queries: &[impl PipelinedQuery]) -> Result<Vec<Vec<Row>>> {
         self.wait(async {
             let statements = self.prepared(queries).await?;
-            let params: Vec<_> = queries.iter().map(Pipelined::params).collect();
+            let params: Vec<_> = queries.iter().map(PipelinedQuery::params).collect();
             let sent = params.iter().zip(&statements);
             let sent = sent.map(|(params, prepared)| self.client().query(prepared, params));
             join_all(sent).await.into_iter().collect()
@@ -278,18 +278,18 @@ impl Conn {
     }
 
     /// Pipelines statements; returns the number of affected rows of each.
-    pub(super) fn execute_all(&self, queries: &[impl Pipelined]) -> Result<Vec<u64>> {
+    pub(super) fn execute_all(&self, queries: &[impl PipelinedQuery]) -> Result<Vec<u64>> {
         Ok(self.try_all(queries)?.into_iter().collect::<std::result::Result<_, _>>()?)
     }
 
     /// Pipelines statements; returns the result of each, including failures.
     pub(super) fn try_all(
         &self,
-        queries: &[impl Pipelined],
+        queries: &[impl PipelinedQuery],
     ) -> Result<Vec<std::result::Result<u64, tokio_postgres::Error>>> {
         self.wait(async {
             let statements = self.prepared(queries).await?;
-            let params: Vec<_> = queries.iter().map(Pipelined::params).collect();
+            let params: Vec<_> = queries.iter().map(PipelinedQuery::params).collect();
             let sent = params.iter().zip(&statements);
             let sent = sent.map(|(params, prepared)| self.client().execute(prepared, params));
             Ok(join_all(sent).await)
@@ -300,12 +300,12 @@ impl Conn {
     /// failed statement, and COMMIT is not sent if a statement could not be.
     pub(super) fn commit(
         &self,
-        queries: &[impl Pipelined],
+        queries: &[impl PipelinedQuery],
     ) -> std::result::Result<(), CommitError> {
         let is_sent = Cell::new(false);
         let answered = self.wait(async {
             let statements = self.prepared(queries).await?;
-            let params: Vec<_> = queries.iter().map(Pipelined::params).collect();
+            let params: Vec<_> = queries.iter().map(PipelinedQuery::params).collect();
             let sent = params.iter().zip(&statements);
             let sent = sent.map(|(params, prepared)| self.client().execute(prepared, params));
             let mut sent: Vec<_> = sent.map(|sent| Box::pin(maybe_done(sent))).collect();
@@ -344,7 +344,7 @@ impl Conn {
     /// Prepares statements, once per connection.
     async fn prepared(
         &self,
-        queries: &[impl Pipelined],
+        queries: &[impl PipelinedQuery],
     ) -> std::result::Result<Vec<Statement>, tokio_postgres::Error> {
         let mut statements = Vec::with_capacity(queries.len());
         for call in queries {

@@ -112,13 +112,13 @@ fn erased<'a>(params: &'a [Param<'_>]) -> Vec<conn::Param<'a>> {
 
 /// A parameter of many rows, as an array.
 #[derive(Debug)]
-enum Column<'a> {
+enum ParamColumn<'a> {
     Ints(Vec<Option<i64>>),
     Texts(Vec<Option<Cow<'a, str>>>),
     Bytes(Vec<Option<&'a [u8]>>),
 }
 
-impl<'a> Column<'a> {
+impl<'a> ParamColumn<'a> {
     /// The parameter at `index` of each row, or an error where they are of different types.
     fn of(rows: &'a [Vec<Param<'a>>], index: usize) -> conn::Result<Self> {
         let mixed = || Error::Unexpected(format!("parameter {index} of the rows has no one type"));
@@ -131,9 +131,9 @@ impl<'a> Column<'a> {
             ),
             Param::Text(_) => Self::Texts(
                 cells()
-                    .map(|cell| match cell? {
-                        Param::Text(text) => Ok(text.map(nul_escape::escape)),
-                        _ => Err(mixed()),
+                    .map(|cell| {
+                        let Param::Text(text) = cell? else { return Err(mixed()) };
+                        Ok(text.map(nul_escape::escape))
                     })
                     .collect::<conn::Result<_>>()?,
             ),
@@ -159,7 +159,7 @@ impl<'a> Column<'a> {
 pub(super) struct BoundCall<'a> {
     sql: &'static str,
     params: &'a [Param<'a>],
-    columns: Vec<Column<'a>>,
+    columns: Vec<ParamColumn<'a>>,
 }
 
 impl<'a> BoundCall<'a> {
@@ -167,7 +167,7 @@ impl<'a> BoundCall<'a> {
     pub(super) fn of(call: &Call<'a>) -> Option<conn::Result<Self>> {
         let columns = match call.rows {
             None => Ok(Vec::new()),
-            Some(rows) => (0..rows.first()?.len()).map(|at| Column::of(rows, at)).collect(),
+            Some(rows) => (0..rows.first()?.len()).map(|at| ParamColumn::of(rows, at)).collect(),
         };
         let (sql, params) = (call.statement.postgres(), call.params);
         Some(columns.map(|columns| Self { sql, params, columns }))
@@ -175,7 +175,7 @@ impl<'a> BoundCall<'a> {
 
     pub(super) fn query(&self) -> Query<'_> {
         let mut params = erased(self.params);
-        params.extend(self.columns.iter().map(Column::erased));
+        params.extend(self.columns.iter().map(ParamColumn::erased));
         Query::new(self.sql, params)
     }
 }

@@ -171,8 +171,7 @@ impl Db for Connection {
         params: &[Param<'_>],
     ) -> rusqlite::Result<Vec<SqliteRow>> {
         let mut statement = self.prepare_cached(statement.sqlite())?;
-        let names: Rc<[String]> =
-            statement.column_names().into_iter().map(ToOwned::to_owned).collect();
+        let names: Rc<[String]> = statement.column_names().map(ToOwned::to_owned).collect();
         let rows = statement.query_map(rusqlite::params_from_iter(params), |row| {
             let cells = (0..names.len()).map(|index| Ok(StoredValue::from(row.get_ref(index)?)));
             Ok(SqliteRow { cells: cells.collect::<rusqlite::Result<_>>()?, names: names.clone() })

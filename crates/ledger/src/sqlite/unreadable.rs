@@ -36,12 +36,12 @@ pub struct UnreadableCells {
     /// The cells.
     pub cells: Vec<UnreadableCell>,
     /// The tables that have some.
-    tables: Vec<Table>,
+    tables: Vec<TextTable>,
 }
 
 /// A table with the columns that may contain text.
 #[derive(Clone, Debug)]
-struct Table {
+struct TextTable {
     name: String,
     columns: Vec<String>,
     /// SQL expression that identifies a row.
@@ -104,7 +104,7 @@ pub(super) fn hide(conn: &Connection, cells: &UnreadableCells) -> rusqlite::Resu
     conn.pragma_update(None, "query_only", true)
 }
 
-fn tables(conn: &Connection) -> rusqlite::Result<Vec<Table>> {
+fn tables(conn: &Connection) -> rusqlite::Result<Vec<TextTable>> {
     let mut tables = conn.prepare(
         "SELECT name, wr FROM pragma_table_list \
          WHERE schema = 'main' AND type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY name",
@@ -133,12 +133,12 @@ fn tables(conn: &Connection) -> rusqlite::Result<Vec<Table>> {
             true => keys.join(" || ' ' || "),
             false => "CAST(rowid AS TEXT)".to_owned(),
         };
-        found.push(Table { name, columns, row });
+        found.push(TextTable { name, columns, row });
     }
     Ok(found)
 }
 
-impl Table {
+impl TextTable {
     /// SQL condition of the rows whose text is all readable.
     fn is_readable(&self) -> String {
         self.columns.iter().map(|it| is_readable(it)).collect::<Vec<_>>().join(" AND ")

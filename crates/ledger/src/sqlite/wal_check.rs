@@ -220,10 +220,8 @@ impl Frames {
         while fill(&mut from, &mut frame)? {
             number += 1;
             let is_ours = frame[8..16] == self.salts;
-            if broken.is_none() {
-                if !self.continues_with(&frame) {
-                    broken = Some(number);
-                }
+            if broken.is_none() && !self.continues_with(&frame) {
+                broken = Some(number);
             }
             if let (Some(broken), true) = (broken, is_ours) {
                 if has_commit {

@@ -89,13 +89,16 @@ pub(crate) struct SqlRows<D> {
     pub(crate) db: D,
 }
 
+/// Receives each row with its seq.
+type EachRow<'f, E> = dyn FnMut(&dyn Columns<Error = E>, Seq) -> Result<(), E> + 'f;
+
 impl<D: VerifyDb> SqlRows<D> {
     /// Reads one slice of seqs. Returns the last seq if there may be more.
     fn slice(
         &self,
         statement: &'static Statement,
         (after, to): Slice,
-        each: &mut dyn FnMut(&dyn Columns<Error = D::Error>, Seq) -> Result<(), D::Error>,
+        each: &mut EachRow<'_, D::Error>,
     ) -> Result<Option<Seq>, D::Error> {
         self.rows_of(statement, params![after, to, SLICE_ROWS], each)
     }
@@ -105,7 +108,7 @@ impl<D: VerifyDb> SqlRows<D> {
         &self,
         statement: &'static Statement,
         params: &[Param<'_>],
-        each: &mut dyn FnMut(&dyn Columns<Error = D::Error>, Seq) -> Result<(), D::Error>,
+        each: &mut EachRow<'_, D::Error>,
     ) -> Result<Option<Seq>, D::Error> {
         let (mut read, mut last) = (0, None);
         self.db.for_each(statement, params, &mut |row| {
