@@ -16,6 +16,7 @@ mod bench;
 mod bus_damage;
 #[cfg(feature = "nats")]
 mod buses;
+mod clients;
 mod closure;
 mod crash;
 mod deploy;

@@ -20,6 +20,7 @@ struct RequiredTool {
 enum Sign {
     Program(&'static str),
     PythonModule(&'static str),
+    PhpExtension(&'static str),
 }
 
 const NEEDS: &[RequiredTool] = &[
@@ -45,6 +46,30 @@ const NEEDS: &[RequiredTool] = &[
         sign: Sign::Program("npm"),
         package: "npm",
         used_by: "tests with servers from Node.js's packages",
+        must_exist: false,
+    },
+    RequiredTool {
+        sign: Sign::Program("node"),
+        package: "nodejs",
+        used_by: "tests of the JavaScript client",
+        must_exist: false,
+    },
+    RequiredTool {
+        sign: Sign::Program("go"),
+        package: "golang-go",
+        used_by: "tests of the Go client",
+        must_exist: false,
+    },
+    RequiredTool {
+        sign: Sign::Program("php"),
+        package: "php-cli",
+        used_by: "tests of the PHP client",
+        must_exist: false,
+    },
+    RequiredTool {
+        sign: Sign::PhpExtension("curl"),
+        package: "php-curl",
+        used_by: "tests of the PHP client",
         must_exist: false,
     },
     RequiredTool {
@@ -137,7 +162,7 @@ fn missing() -> Vec<&'static RequiredTool> {
 impl Sign {
     const fn name(&self) -> &'static str {
         match self {
-            Self::Program(name) | Self::PythonModule(name) => name,
+            Self::Program(name) | Self::PythonModule(name) | Self::PhpExtension(name) => name,
         }
     }
 
@@ -146,6 +171,10 @@ impl Sign {
             Self::Program(name) => program_exists(name),
             Self::PythonModule(name) => {
                 answers(Command::new("python3").args(["-c", &format!("import {name}")]))
+            }
+            Self::PhpExtension(name) => {
+                let check = format!("exit(extension_loaded('{name}') ? 0 : 1);");
+                answers(Command::new("php").args(["-r", &check]))
             }
         }
     }

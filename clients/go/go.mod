@@ -1,0 +1,3 @@
+module example.org/admit/client
+
+go 1.19
