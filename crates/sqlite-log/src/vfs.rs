@@ -428,6 +428,8 @@ mod tests {
     fn bytes_of_a_commit_that_was_never_synced_are_discarded_at_close() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db-wal");
+        // A new WAL gets the mode of its database.
+        std::fs::write(folder.path().join("a.db"), b"").unwrap();
         write_and_close(&path, b"a commit", true);
         assert_eq!(std::fs::read(&path).unwrap(), b"a commit");
         write_and_close(&path, b"another1", false);
