@@ -25,7 +25,7 @@ impl From<InvalidValue> for Error {
     }
 }
 
-/// Texts are stored without NUL characters; see [`text`].
+/// Texts are stored without NUL characters.
 impl ToSql for Param<'_> {
     fn to_sql(
         &self,
