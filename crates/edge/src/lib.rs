@@ -6,12 +6,12 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use admit_edge::{Endpoint, Identity, Options, Outbox, Sender, SenderOptions, WebSocketWire};
+//! use admit_edge::{Endpoint, Options, Outbox, Sender, SenderIdentity, SenderOptions, WebSocketWire};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let outbox = Arc::new(Outbox::open("listener_outbox.db".as_ref(), Options::default())?);
 //! let gate = Endpoint::parse("https://gate.example", None)?;
-//! let wire = WebSocketWire::new(gate, "/v1/ingress", Identity::default());
+//! let wire = WebSocketWire::new(gate, "/v1/ingress", SenderIdentity::default());
 //! let sender = Sender::start(Arc::clone(&outbox), Arc::new(wire), SenderOptions::default())?;
 //! outbox.enqueue("evt_1", r#"{"event_id":"evt_1"}"#)?; // durable now
 //! sender.stop();
