@@ -210,6 +210,16 @@ impl Mark {
         if state.copies > 0 || state.is_partly_copied { Ok(()) } else { self.write_copy(None) }
     }
 
+    /// Records that a checkpoint copied nothing, because another one was under way.
+    ///
+    /// # Errors
+    /// Returns I/O errors.
+    pub fn skip_copy(&self) -> io::Result<()> {
+        let mut state = self.state();
+        state.copies = state.copies.saturating_sub(1);
+        if state.copies > 0 || state.is_partly_copied { Ok(()) } else { self.write_copy(None) }
+    }
+
     /// Clears the mark at `path`, if it exists. All acknowledged commits are in the database file.
     ///
     /// # Errors
@@ -465,6 +475,9 @@ mod tests {
         assert_eq!(in_use(&path).copying, Some(A), "one is still under way");
         mark.end_copy(false).unwrap();
         assert_eq!(in_use(&path).copying, Some(A), "the file holds a part of a commit");
+        mark.begin_copy().unwrap();
+        mark.skip_copy().unwrap();
+        assert_eq!(in_use(&path).copying, Some(A), "one that copied nothing changes nothing");
         mark.begin_copy().unwrap();
         mark.end_copy(true).unwrap();
         assert_eq!(in_use(&path).copying, None);

@@ -44,6 +44,9 @@ const LOG_BYTES_MAX: u64 = 1 << 30;
 /// A longer WAL that cannot be reset is reported.
 const HELD_BACK_FROM_BYTES: u64 = 64 << 20;
 
+/// Pause between attempts to copy the rest of the WAL while another checkpoint is under way.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
 /// Time without copy progress before that; the gate's own readers have ended by then.
 const HELD_BACK_FOR: Duration = Duration::from_secs(6);
 
@@ -149,6 +152,13 @@ struct CheckpointProgress {
     copied: i32,
 }
 
+impl CheckpointProgress {
+    /// Whether nothing was copied, because another checkpoint is under way. SQLite reports that as -1 pages.
+    fn is_busy(self) -> bool {
+        self.pages < 0
+    }
+}
+
 impl WalHandle {
     /// Starts the copying thread for a file of pages of this size. It ends when the returned value is
     /// dropped.
@@ -186,14 +196,23 @@ impl WalHandle {
 
     /// After the last commit: copies the rest; returns whether that was all of it.
     pub(super) fn finish(&self, conn: &Connection, health: &Health) -> bool {
-        copy(conn, &self.shared.mark, health).is_some_and(|now| now.copied == now.pages)
+        // The thread may be in the middle of its last copy.
+        let until = Instant::now() + open::BUSY_TIMEOUT;
+        loop {
+            match copy(conn, &self.shared.mark, health) {
+                Some(now) if now.is_busy() && Instant::now() < until => {
+                    thread::sleep(BUSY_PAUSE);
+                }
+                now => return now.is_some_and(|now| !now.is_busy() && now.copied == now.pages),
+            }
+        }
     }
 
     /// Whether another program has checkpointed and emptied it.
     pub(super) fn is_emptied(&self, conn: &Connection, health: &Health) -> bool {
         // Checks the WAL index too: a WAL that was truncated by hand is empty, but not in the file.
         std::fs::metadata(&self.file).is_ok_and(|log| log.len() == 0)
-            && copy(conn, &self.shared.mark, health).is_some_and(|now| now.pages <= 0)
+            && copy(conn, &self.shared.mark, health).is_some_and(|now| now.pages == 0)
     }
 
     /// Whether a reader has made it longer than it gets under load.
@@ -219,7 +238,9 @@ impl WalHandle {
             self.wake.try_send(()).unwrap_or_default();
             return;
         }
-        let Some(now) = copy(conn, &self.shared.mark, health) else { return };
+        let Some(now) = copy(conn, &self.shared.mark, health).filter(|now| !now.is_busy()) else {
+            return;
+        };
         self.shared.detect_blocking_reader(pages, now, self.limits, health);
         if now.copied != now.pages {
             return;
@@ -250,7 +271,9 @@ impl WalHandle {
         // Outdated if the WAL was reset.
         let caught_up = self.shared.caught_up.swap(false, Ordering::Acquire);
         if long && caught_up || pages > self.limits.max {
-            if let Some(now) = copy(conn, &self.shared.mark, health) {
+            if let Some(now) = copy(conn, &self.shared.mark, health)
+                && !now.is_busy()
+            {
                 self.shared.copied.store(now.copied, Ordering::Relaxed);
                 self.shared.detect_blocking_reader(pages, now, self.limits, health);
             }
@@ -286,7 +309,9 @@ fn run_checkpointer(
         // Each round is shorter than the one before, because less was written during it.
         for _ in 0..ROUNDS_MAX {
             let before = shared.pages.load(Ordering::Relaxed);
-            let Some(now) = copy(conn, &shared.mark, health) else { break };
+            let Some(now) = copy(conn, &shared.mark, health).filter(|now| !now.is_busy()) else {
+                break;
+            };
             let copied = now.copied;
             shared.copied.store(copied, Ordering::Relaxed);
             shared.detect_blocking_reader(before, now, limits, health);
@@ -322,10 +347,15 @@ fn copy(conn: &Connection, mark: &Mark, health: &Health) -> Option<CheckpointPro
     let result = conn.prepare_cached(queries::CHECKPOINT_PASSIVE).and_then(|mut copy| {
         copy.query_row([], |row| Ok(CheckpointProgress { pages: row.get(1)?, copied: row.get(2)? }))
     });
-    if let Err(error) = mark.end_copy(result.is_ok()) {
+    let noted = match &result {
+        Ok(now) if now.is_busy() => mark.skip_copy(),
+        result => mark.end_copy(result.is_ok()),
+    };
+    if let Err(error) = noted {
         tracing::warn!(%error, path = %mark.path().display(), "the end of a checkpoint could not be noted");
     }
     match result {
+        Ok(now) if now.is_busy() => Some(now),
         Ok(copied) => {
             health.copied();
             Some(copied)
@@ -344,5 +374,53 @@ fn copy(conn: &Connection, mark: &Mark, health: &Health) -> Option<CheckpointPro
             health.must_stop(&Fault::caused_by(kind, message, error));
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use admit_sqlite_log::mark;
+
+    static IS_COPYING: AtomicBool = AtomicBool::new(false);
+    static MAY_END: AtomicBool = AtomicBool::new(false);
+
+    /// Called while a checkpoint holds its lock and waits for a reader.
+    fn wait_for_reader(_: i32) -> bool {
+        IS_COPYING.store(true, Ordering::SeqCst);
+        while !MAY_END.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        false
+    }
+
+    #[test]
+    fn a_checkpoint_beside_another_one_counts_as_no_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let conn = Connection::open(&path).unwrap();
+        conn.pragma_update(None, "journal_mode", "WAL").unwrap();
+        conn.execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1)").unwrap();
+        let reader = Connection::open(&path).unwrap();
+        reader.execute_batch("BEGIN; SELECT * FROM t").unwrap();
+        conn.execute_batch("INSERT INTO t VALUES (2)").unwrap();
+        let place = folder.path().join(mark::NAME);
+        let mark = Mark::open(&place, Default::default()).unwrap();
+        let other = thread::spawn(move || {
+            let mut other = Connection::open(&path).unwrap();
+            other.busy_handler(Some(wait_for_reader)).unwrap();
+            other.query_row("PRAGMA wal_checkpoint(FULL)", [], |_| Ok(())).unwrap();
+        });
+        while !IS_COPYING.load(Ordering::SeqCst) {
+            assert!(!other.is_finished(), "the other checkpoint waits for the reader");
+            thread::yield_now();
+        }
+        let now = copy(&conn, &mark, &Health::new()).unwrap();
+        assert!(now.is_busy(), "{} of {} pages", now.copied, now.pages);
+        MAY_END.store(true, Ordering::SeqCst);
+        other.join().unwrap();
+        reader.execute_batch("COMMIT").unwrap();
+        let now = copy(&conn, &mark, &Health::new()).unwrap();
+        assert_eq!((now.copied, now.is_busy()), (now.pages, false));
     }
 }
